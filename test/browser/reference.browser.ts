@@ -48,72 +48,58 @@ for (const viewport of [
   { width: 1280, height: 800 },
   { width: 390, height: 844 },
 ]) {
-  t.test(
-    `${viewport.width} pixels wide: both operations and the answer are seen without scrolling`,
-    async (t) => {
-      const { page, list, update } = await open(t, { viewport })
-      const operations = page.locator('#operations li')
-      t.strictSame(await operations.allInnerTexts(), [
-        'GET\nList inventory\n/inventory',
-        'PATCH\nUpdate stock level experimental\n/inventory/{petId}',
-      ])
-      await expectInView(t, operations)
-      const colors = `Array.from(document.querySelectorAll('#operations .badge'), (badge) => getComputedStyle(badge).color)`
-      t.equal(
-        new Set(await page.evaluate<string[]>(colors)).size,
-        3,
-        'GET, PATCH and experimental differ in color',
-      )
-      await operations.getByRole('link', { name: 'Update stock level' }).click()
-      await expectInView(t, update.getByRole('heading', { name: 'Update stock level' }))
+  t.test(`${viewport.width} pixels wide: operations and answers need no scrolling`, async (t) => {
+    const { page, list, update } = await open(t, { viewport })
+    const operations = page.locator('#operations li')
+    t.strictSame(await operations.allInnerTexts(), [
+      'GET\nList inventory\n/inventory',
+      'PATCH\nUpdate stock level experimental\n/inventory/{petId}',
+    ])
+    await expectInView(t, operations)
+    const colors = `Array.from(document.querySelectorAll('#operations .badge'), (badge) => getComputedStyle(badge).color)`
+    const { size } = new Set(await page.evaluate<string[]>(colors))
+    t.equal(size, 3, 'GET, PATCH and experimental differ in color')
+    await operations.getByRole('link', { name: 'Update stock level' }).click()
+    await expectInView(t, update.getByRole('heading', { name: 'Update stock level' }))
 
-      await enterKey(page)
-      await field(update, 'petId').fill('6')
-      await execute(update)
-      await expectInView(t, statusOf(update), update.getByRole('group', { name: 'Response body' }))
-      t.match(await statusOf(update).innerText(), /^404 Not Found not_found: No inventory entry exists/)
-      await execute(list)
-      await expectInView(t, statusOf(list))
-    },
-  )
+    await enterKey(page)
+    await field(update, 'petId').fill('6')
+    await execute(update)
+    await expectInView(t, statusOf(update), update.getByRole('group', { name: 'Response body' }))
+    t.match(await statusOf(update).innerText(), /^404 Not Found not_found: No inventory entry exists/)
+    await execute(list)
+    await expectInView(t, statusOf(list))
+  })
 }
 
-t.test(
-  'it says where the service is and who creates keys, and speaks of no files of the source',
-  async (t) => {
-    const publicUrls = ['https://api.example.com/v1', 'https://staging.example.com/v1']
-    const { page } = await open(t, {}, { publicUrls })
-    for (const text of publicUrls) t.ok(await page.getByText(text, { exact: true }).isVisible())
-    t.ok(await page.getByText('inventory keys create').isVisible())
-    t.notMatch(await page.locator('body').innerText(), /npm |examples\/|\.data/)
-    const { page: local, list, port } = await open(t)
-    t.ok(await local.getByText(`http://127.0.0.1:${port}/v1`, { exact: true }).isVisible())
-    t.equal(await list.getByText('experimental', { exact: true }).count(), 0)
-  },
-)
+t.test('it says where the service is and who creates keys, and names no source file', async (t) => {
+  const publicUrls = ['https://api.example.com/v1', 'https://staging.example.com/v1']
+  const { page } = await open(t, {}, { publicUrls })
+  for (const text of publicUrls) t.ok(await page.getByText(text, { exact: true }).isVisible())
+  t.ok(await page.getByText('inventory keys create').isVisible())
+  t.notMatch(await page.locator('body').innerText(), /npm |examples\/|\.data/)
+  const { page: local, list, port } = await open(t)
+  t.ok(await local.getByText(`http://127.0.0.1:${port}/v1`, { exact: true }).isVisible())
+  t.equal(await list.getByText('experimental', { exact: true }).count(), 0)
+})
 
-t.test(
-  'a form asks for what is required, and has the headers that are of use in a closed part',
-  async (t) => {
-    const { list, update } = await open(t)
-    for (const [operation, labels, headers] of [
-      [list, [], ['If-None-Match']],
-      [update, ['petId', 'Request body'], ['If-Match', 'If-None-Match']],
-    ] as const) {
-      const form = operation.locator('form')
-      t.strictSame(await form.locator('label:visible').allInnerTexts(), labels)
-      await form.getByText('Headers', { exact: true }).click()
-      t.strictSame(await form.locator('details label:visible').allInnerTexts(), headers)
-    }
-  },
-)
+t.test('a form asks for what is required, and has useful headers in a closed part', async (t) => {
+  const { list, update } = await open(t)
+  for (const [operation, labels, headers] of [
+    [list, [], ['If-None-Match']],
+    [update, ['petId', 'Request body'], ['If-Match', 'If-None-Match']],
+  ] as const) {
+    const form = operation.locator('form')
+    t.strictSame(await form.locator('label:visible').allInnerTexts(), labels)
+    await form.getByText('Headers', { exact: true }).click()
+    t.strictSame(await form.locator('details label:visible').allInnerTexts(), headers)
+  }
+})
 
 t.test('every documented error shows its code while it is closed, and its body', async (t) => {
   const { page, update } = await open(t)
-  t.equal(
-    await update.locator('[id="updateInventory-404"]').innerText(),
-    '404 not_found No entry exists for this petId',
-  )
+  const notFound = await update.locator('[id="updateInventory-404"]').innerText()
+  t.equal(notFound, '404 not_found No entry exists for this petId')
   const errors = page.locator('details:has([id*="Inventory-4"], [id*="Inventory-5"])')
   t.ok((await errors.count()) > 15)
   for (const error of await errors.all()) {
@@ -155,44 +141,39 @@ t.test('a rejected field replaces the answer and gets the focus, until its value
   t.strictSame(complaints, [])
 })
 
-t.test(
-  'a wrong key, a wrong petId, a condition that fails, and a missing response are explained',
-  async (t) => {
-    const { page, list, update } = await open(t)
-    const { outcome } = await execute(list)
-    t.match(outcome, /^401 Unauthorized unauthorized: The API key is missing or invalid\./)
-    await statusOf(list).getByRole('link', { name: 'API key' }).click()
-    await page.locator('#key:focus').waitFor()
-    await enterKey(page, ` Bearer ${apiKey} `)
-    t.match((await execute(list)).outcome, '200 OK', 'a key that is pasted with its scheme')
+t.test('a wrong key or petId, a failed condition and a missing response are explained', async (t) => {
+  const { page, list, update } = await open(t)
+  const { outcome } = await execute(list)
+  t.match(outcome, /^401 Unauthorized unauthorized: The API key is missing or invalid\./)
+  await statusOf(list).getByRole('link', { name: 'API key' }).click()
+  await page.locator('#key:focus').waitFor()
+  await enterKey(page, ` Bearer ${apiKey} `)
+  t.match((await execute(list)).outcome, '200 OK', 'a key that is pasted with its scheme')
 
-    await field(update, 'petId').fill('9223372036854775808')
-    t.match(
-      (await execute(update)).outcome,
-      /^400 Bad Request invalid_request: petId .* from -9223372036854775808 to/,
-    )
-    await field(update, 'petId').fill(PET)
-    await update.getByText('Headers', { exact: true }).click()
-    for (const [tag, status] of Object.entries({ '"8-pending"': '412', '"7-pending"': '200' })) {
-      await field(update, 'If-Match').fill(tag)
-      t.match((await execute(update)).outcome, status)
-    }
-    const emptyError = { status: 502, contentType: 'application/json', body: '' }
-    await page.route(/\/v1\//, (route) => route.fulfill(emptyError), { times: 1 })
-    await press(update)
-    await statusOf(update).getByText('502 Bad Gateway The body is not an Error of the service.').waitFor()
-    await page.route(/\/v1\//, (route) => route.abort())
-    for (const [operation, advice] of [
-      [list, 'Try again.'],
-      [update, 'The update may have been made.'],
-    ] as const) {
-      await press(operation)
-      const cause = 'The service cannot be reached, or the connection was lost.'
-      await statusOf(operation).getByText(`No response ${cause} ${advice}`, { exact: true }).waitFor()
-      t.equal(await operation.getByRole('group', { name: 'Response body' }).count(), 0)
-    }
-  },
-)
+  await field(update, 'petId').fill('9223372036854775808')
+  const outOfRange = /^400 Bad Request invalid_request: petId .* from -9223372036854775808 to/
+  t.match((await execute(update)).outcome, outOfRange)
+  await field(update, 'petId').fill(PET)
+  await update.getByText('Headers', { exact: true }).click()
+  for (const [tag, status] of Object.entries({ '"8-pending"': '412', '"7-pending"': '200' })) {
+    await field(update, 'If-Match').fill(tag)
+    t.match((await execute(update)).outcome, status)
+  }
+  const emptyError = { status: 502, contentType: 'application/json', body: '' }
+  await page.route(/\/v1\//, (route) => route.fulfill(emptyError), { times: 1 })
+  await press(update)
+  await statusOf(update).getByText('502 Bad Gateway The body is not an Error of the service.').waitFor()
+  await page.route(/\/v1\//, (route) => route.abort())
+  for (const [operation, advice] of [
+    [list, 'Try again.'],
+    [update, 'The update may have been made.'],
+  ] as const) {
+    await press(operation)
+    const cause = 'The service cannot be reached, or the connection was lost.'
+    await statusOf(operation).getByText(`No response ${cause} ${advice}`, { exact: true }).waitFor()
+    t.equal(await operation.getByRole('group', { name: 'Response body' }).count(), 0)
+  }
+})
 
 t.test('of the response headers, those that callers use come first', async (t) => {
   const { page, list } = await open(t)
@@ -226,18 +207,15 @@ t.test('the navigation marks the section that is being read', async (t) => {
   }
 })
 
-t.test(
-  'without JavaScript, the page says that it needs it, and shows nothing that would not work',
-  async (t) => {
-    const { page, port } = await open(t)
-    const context = await page.context().browser()?.newContext({ javaScriptEnabled: false })
-    t.teardown(() => context?.close())
-    const plain = await context?.newPage()
-    await plain?.goto(`http://127.0.0.1:${port}/docs`)
-    const text = 'Petstore Inventory API\n\nThis page needs JavaScript. It displays openapi.json.'
-    t.equal(await plain?.locator('body').innerText(), text)
-  },
-)
+t.test('without JavaScript, the page says that it needs it, and nothing else', async (t) => {
+  const { page, port } = await open(t)
+  const context = await page.context().browser()?.newContext({ javaScriptEnabled: false })
+  t.teardown(() => context?.close())
+  const plain = await context?.newPage()
+  await plain?.goto(`http://127.0.0.1:${port}/docs`)
+  const text = 'Petstore Inventory API\n\nThis page needs JavaScript. It displays openapi.json.'
+  t.equal(await plain?.locator('body').innerText(), text)
+})
 
 t.test('a sample can be copied, and the page says so until the sample changes', async (t) => {
   const { page, update, complaints } = await open(t, { permissions: ['clipboard-read', 'clipboard-write'] })
@@ -255,10 +233,8 @@ t.test('a description that cannot be loaded is announced', async (t) => {
   const { page } = await open(t)
   await page.route('**/openapi.json', (route) => route.fulfill({ status: 503 }))
   await page.reload()
-  await page
-    .getByRole('alert')
-    .getByText('could not be loaded. Error: The service answered with the status 503.')
-    .waitFor()
+  const message = 'could not be loaded. Error: The service answered with the status 503.'
+  await page.getByRole('alert').getByText(message).waitFor()
   t.equal(await page.getByRole('button').count(), 0)
 })
 

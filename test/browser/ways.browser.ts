@@ -49,10 +49,7 @@ t.test('the page works under a path that a proxy puts before it', async (t) => {
 
 t.test('a large list is truncated, and the page says so', async (t) => {
   const { page, list, database, complaints } = await open(t)
-  await database.query(
-    `INSERT INTO inventory (pet_id, quantity, status)
-     SELECT ${PET} + n, 1, 'sold' FROM generate_series(1, 199998) n`,
-  )
+  await database.query(`INSERT INTO inventory SELECT ${PET} + n, 1, 'sold' FROM generate_series(1, 199998) n`)
   await enterKey(page)
   const { outcome, body } = await execute(list)
   t.equal(outcome, '200 OK 200,000 entries, showing the first 1,000')
@@ -79,12 +76,6 @@ t.test('the client in TypeScript works in a browser', async (t) => {
     const { status, code, requestId } = await client.update(6n, 1).catch((error) => error)
     return { isSame, petId: String(petId), quantity, status, code, requestId: typeof requestId }
   })`)
-  t.strictSame(seen, {
-    isSame: true,
-    petId: PET,
-    quantity: 8,
-    status: 404,
-    code: 'not_found',
-    requestId: 'string',
-  })
+  const refused = { status: 404, code: 'not_found', requestId: 'string' }
+  t.strictSame(seen, { isSame: true, petId: PET, quantity: 8, ...refused })
 })

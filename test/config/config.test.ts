@@ -63,10 +63,9 @@ t.test('every variable is read, and all but secrets have a default', async (t) =
 })
 
 t.test('an empty variable counts as unset', async (t) => {
+  const all = names.flatMap((name) => [name, `${name}_FILE`])
   for (const text of ['', ' ', '\t\n']) {
-    const empty = Object.fromEntries(
-      names.flatMap((name) => [name, `${name}_FILE`]).map((name) => [name, text]),
-    )
+    const empty = Object.fromEntries(all.map((name) => [name, text]))
     t.strictSame(loadConfig(empty), loadConfig({}), JSON.stringify(text))
     t.equal(loadOperatorDatabase(empty), undefined, JSON.stringify(text))
   }
@@ -97,17 +96,17 @@ const unencoded = [
   '7/secret@host',
   'host/db?user=u&password=7#secret',
   'host/db?user=u&password=7@secret',
-]
+].map((address) => `postgres://${address}`)
+
+/** Settings of one variable, a value each. */
+const eachOf = (name: string, values: readonly string[]) => values.map((value) => ({ [name]: value }))
 
 type Row = readonly [messages: readonly (string | RegExp)[], ...settings: Record<string, string>[]]
 
 /** Settings by the errors and warnings that they cause, all of them and nothing else. */
 const cases: Row[] = [
   ...Object.entries(wrong).map(
-    ([name, values]): Row => [
-      [new RegExp(`^${name} must be `)],
-      ...values.map((value) => ({ [name]: value })),
-    ],
+    ([name, values]): Row => [[new RegExp(`^${name} must be `)], ...eachOf(name, values)],
   ),
   [['PORT must be an integer from 0 to 65535, not "http"'], { PORT: 'http' }],
   [['DATABASE_URL must be set when NODE_ENV is production'], { NODE_ENV: 'production', DATABASE_URL: ' ' }],
@@ -117,21 +116,18 @@ const cases: Row[] = [
   ],
   [[/^PORT /, /^OPERATOR_DATABASE_URL must be an address/], { PORT: 'x', OPERATOR_DATABASE_URL: 'secret' }],
 
-  ...['a:secret,b:secret', 'other,secret,a:secret', 'secret,secret,x'].map((keys, index): Row => {
-    const entries = ['1 and 2', '2 and 3', '1 and 2'][index]
-    return [
-      [new RegExp(`^API_KEYS must have each key once, unlike entries ${entries}: `)],
-      { API_KEYS: keys },
-    ]
-  }),
+  [
+    [/^API_KEYS must have each key once, unlike entries 1 and 2: /],
+    ...eachOf('API_KEYS', ['a:secret,b:secret', 'secret,secret,x']),
+  ],
+  [[/, unlike entries 2 and 3: /], { API_KEYS: 'other,secret,a:secret' }],
   [[], { API_KEYS: 'a:one,a:two,b:three' }],
 
   // Files. A secret in the place of its file is not repeated.
   [['API_KEYS and API_KEYS_FILE must not both be set'], { API_KEYS: 'a', API_KEYS_FILE: `${folder}/keys` }],
   [
     ['DATABASE_URL_FILE cannot be read: ENOENT: no such file or directory'],
-    { DATABASE_URL_FILE: `${folder}/none` },
-    { DATABASE_URL_FILE: host },
+    ...eachOf('DATABASE_URL_FILE', [`${folder}/none`, host]),
   ],
   [[/^DATABASE_URL_FILE .*: EISDIR/], { NODE_ENV: 'production', DATABASE_URL_FILE: folder }],
   [['DATABASE_URL_FILE must name a file that is not empty'], { DATABASE_URL_FILE: `${folder}/empty` }],
@@ -141,12 +137,18 @@ const cases: Row[] = [
   ],
 
   // Less security than an address seems to ask for.
-  ...['sslmode=verify_full', 'sslmode=Require', 'sslmode=allow', 'sslmode=', 'ssl=false']
-    .concat(['ssl_mode=x', 'SSLMODE=require', 'requiressl=1', 'tls=x', 'useTLS=1', 'sslcrl=x'])
-    .map((parameter): Row => {
-      const error = `DATABASE_URL must have only TLS parameters and values that pg knows, not ssl_x, ${parameter.split('=')[0]}: sslmode is one of disable, no-verify, prefer, require, verify-ca, verify-full`
-      return [[error], withParameters(`user=a&ssl_x&${parameter}`)]
-    }),
+  ...[
+    'sslmode=Require',
+    'sslmode=',
+    'ssl=false',
+    'ssl_mode=x',
+    'SSLMODE=require',
+    'useTLS=1',
+    'sslcrl=x',
+  ].map((parameter): Row => {
+    const error = `DATABASE_URL must have only TLS parameters and values that pg knows, not ssl_x, ${parameter.split('=')[0]}: sslmode is one of disable, no-verify, prefer, require, verify-ca, verify-full`
+    return [[error], withParameters(`user=a&ssl_x&${parameter}`)]
+  }),
   [[/^DATABASE_URL must have .* not sslmode:/], withParameters('sslmode=require;password=secret')],
   [
     [/^DATABASE_URL must be (an address like|one that pg accepts, )/],
@@ -157,20 +159,17 @@ const cases: Row[] = [
   ...['DATABASE_URL', 'OPERATOR_DATABASE_URL'].map(
     (name): Row => [
       [new RegExp(`^${name} must be an address like .* without "#" and without "@" after the first slash`)],
-      ...unencoded.map((url) => ({ [name]: `postgres://${url}` })),
+      ...eachOf(name, unencoded),
     ],
   ),
 
   [
     [/^DATABASE_URL must .*and with a port up to 65535/],
-    withParameters('port=abc'),
-    { DATABASE_URL: 'postgres://u:secret@h:65536/db' },
+    ...eachOf('DATABASE_URL', [`${host}?port=abc`, 'postgres://u:secret@h:65536/db']),
   ],
   [
     [/^DATABASE_URL must name one host: the address of a proxy/],
-    ...['h1,h2/db', '/db?host=h1,h2', 'h/db?port=1,2'].map((end) => ({
-      DATABASE_URL: `postgres://u:secret@${end}`,
-    })),
+    ...eachOf('DATABASE_URL', ['postgres://u:secret@h1,h2/db', `${host}?host=h1,h2`, `${host}?port=1,2`]),
   ],
   [
     [],

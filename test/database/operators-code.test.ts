@@ -1,7 +1,8 @@
 import t from 'tap'
 import { startService } from '../support/app.ts'
-import { runCommand } from '../support/command.ts'
-import { isError } from '../support/error-shape.ts'
+import { inventory } from '../support/command.ts'
+import { isError } from '../support/http.ts'
+import { trigger } from '../support/triggers.ts'
 
 /** What a function of a trigger can do wrong that readiness would report for a statement of the service. */
 const faults = {
@@ -14,25 +15,20 @@ const faults = {
 
 t.test("an error in the operator's trigger is a 500, and no reason to migrate", async (t) => {
   const { database, send, update, log } = await startService(t, 2)
-  await database.query(
-    `CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
-     CREATE TRIGGER audit BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION audit()`,
-  )
   for (const [what, code] of Object.entries(faults)) {
-    await database.query(`CREATE OR REPLACE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS
-      $$ BEGIN IF NEW.pet_id = 1 THEN ${code}; END IF; RETURN NEW; END $$`)
+    await database.query('DROP FUNCTION IF EXISTS act CASCADE')
+    await database.query(trigger(`IF NEW.pet_id = 1 THEN ${code}; END IF`))
     const lines = log.length
     const answers = await Promise.all([1, 2, 2, 1].map((pet) => update(pet, 5)))
     for (const [index, status] of [500, 200, 200, 500].entries())
       t.equal(answers[index]?.status, status, what)
-    t.ok(log.slice(lines).some((line) => JSON.stringify(line).includes('PL/pgSQL function audit()')))
+    t.ok(log.slice(lines).some((line) => JSON.stringify(line).includes('PL/pgSQL function act()')))
     t.equal((await send('GET', '/readyz')).status, 200, what)
 
-    const env = { DATABASE_URL: database.url }
     const input = 'petId,quantity\n1,1\n'
-    const { code: exit, stderr } = await runCommand(t, ['import', '-', '--rows', '1'], { env, input })
+    const { code: exit, stderr } = await inventory(t, database.url, 'import - --rows 1', { input })
     t.equal(exit, 1, what)
-    t.match(stderr, /A function or trigger in the database failed: .* \(PL\/pgSQL function audit\(\)/)
+    t.match(stderr, /A function or trigger in the database failed: .* \(PL\/pgSQL function act\(\)/)
     t.notMatch(stderr, /migrate|at .*\.js/, what)
   }
 })

@@ -10,28 +10,25 @@ const pets = [1, 2, 3, 4, 5, 6, 7, 8]
 const DISCONNECT = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
   WHERE usename = 'service' OR (usename IS NULL AND backend_type = 'client backend')`
 
-/** Changes the role, and then ends its connections. In one transaction, they could be replaced before it is committed. */
-async function shutOut(server: OwnServer, change: string): Promise<void> {
-  await server.query(change)
-  await server.query(DISCONNECT)
-}
-
 type Act = (server: OwnServer) => Promise<unknown>
+
+const change =
+  (role: string): Act =>
+  (server) =>
+    server.query(`ALTER ROLE service ${role}`)
+
+/** Changes the role, and then ends its connections. In one transaction, they could be replaced before it is committed. */
+const shutOut =
+  (role: string): Act =>
+  (server) =>
+    change(role)(server).then(() => server.query(DISCONNECT))
 
 const failures: readonly (readonly [title: string, begin: Act, end: Act])[] = [
   ['killed', (server) => server.kill(), (server) => server.start()],
   ['restarted', (server) => server.stop(), (server) => server.start()],
   ['halted', (server) => server.suspend(), (server) => server.resume()],
-  [
-    'with no connection to spare',
-    (server) => shutOut(server, 'ALTER ROLE service CONNECTION LIMIT 0'),
-    (server) => server.query('ALTER ROLE service CONNECTION LIMIT -1'),
-  ],
-  [
-    'refusing the login',
-    (server) => shutOut(server, 'ALTER ROLE service NOLOGIN'),
-    (server) => server.query('ALTER ROLE service LOGIN'),
-  ],
+  ['with no connection to spare', shutOut('CONNECTION LIMIT 0'), change('CONNECTION LIMIT -1')],
+  ['refusing the login', shutOut('NOLOGIN'), change('LOGIN')],
   ['killed again', (server) => server.kill(), (server) => server.start()],
 ]
 

@@ -3,8 +3,8 @@ import { inTransaction } from '../../src/database/admin/transaction.ts'
 import { requestLimits } from '../../src/database/time-limits.ts'
 import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
-import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
+import { isError } from '../support/http.ts'
 import { startLogin } from '../support/login.ts'
 import { backend, openPool } from '../support/pool.ts'
 import { startRelay } from '../support/relay.ts'
@@ -87,10 +87,8 @@ t.test('a connection on which somebody else begins or ends transactions acknowle
     ;[found, said] = ['T', 'I']
     await query('UPDATE inventory SET quantity = 6')
   })
-  await t.rejects(change, {
-    name: 'OutcomeUnknownError',
-    cause: { message: /^the transaction ended before/ },
-  })
+  const cause = { message: /^the transaction ended before/ }
+  await t.rejects(change, { name: 'OutcomeUnknownError', cause })
   ;[found, said] = ['T', 'I']
   const read = inTransaction({ url: relay.url, readOnly: true }, async () => t.fail('it must not begin'))
   await t.rejects(read, { name: 'DatabaseUnavailableError' })

@@ -9,17 +9,14 @@ import { startRelay } from '../support/relay.ts'
 const [one, other] = [await startOwnServer(t), await startOwnServer(t, {}, { isDistinct: true })]
 
 t.beforeEach(async () => {
-  for (const [server, quantity] of [
-    [one, 1],
-    [other, 10],
-  ] as const) {
+  for (const server of [one, other]) {
     await settings(server, 'ALTER SYSTEM RESET ALL')
     await eventually('the server to take writes', async () => {
       const [row] = await server.query('SHOW default_transaction_read_only')
       return row?.['default_transaction_read_only'] === 'off'
     })
     await server.query(`ALTER ROLE service RESET ALL; TRUNCATE inventory;
-      INSERT INTO inventory VALUES (1, ${quantity}, 'available')`)
+      INSERT INTO inventory VALUES (1, ${server === one ? 1 : 10}, 'available')`)
   }
 })
 
@@ -64,11 +61,8 @@ t.test('a list that is under way on one server when updates move to another is n
 
   const release = await hold(t, one.superuserUrl, 'LOCK TABLE inventory')
   const waiting = send('GET', '/v1/inventory')
-  await eventually(
-    'the list to wait',
-    async () =>
-      (await one.query("SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'")).length > 0,
-  )
+  const waitingRead = "SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'"
+  await eventually('the list to wait', async () => (await one.query(waitingRead)).length > 0)
   address.leadTo(other.url)
   await one.query(END_UPDATERS)
   await eventually('an update', async () => (await update(1, 11)).status === 200)

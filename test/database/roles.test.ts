@@ -3,13 +3,11 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { requestLimits } from '../../src/database/time-limits.ts'
 import { startApp } from '../support/app.ts'
-import { runCommand } from '../support/command.ts'
-import { addKey, addMany, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
+import { inventory, runCommand, succeed } from '../support/command.ts'
+import { addKey, addMany, testDatabase, testRole, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { onServer } from '../support/on-server.ts'
-import type { Outcome } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
-import { testRole } from '../support/roles.ts'
 import { reachable } from './reachable.ts'
 
 /** A database with both roles, made by the statements of the documentation and the command that it names. */
@@ -23,12 +21,10 @@ async function setUp(t: Test) {
       .replaceAll('inventory_operator', operator.name)
       .replaceAll('DATABASE inventory', `DATABASE ${database.name}`),
   )
-  const roles = ['--server-role', server.name, '--operator-role', operator.name]
-  t.match(await migrateUp(t, database, ...roles), {
-    code: 0,
-    stdout: `Granted the role "${server.name}" what `,
-  })
-  return { database, server, operator }
+  const grant = () =>
+    succeed(t, database.url, `migrate up --server-role ${server.name} --operator-role ${operator.name}`)
+  t.match(await grant(), `Granted the role "${server.name}" what `)
+  return { database, server, operator, grant }
 }
 
 /** The statements that create the roles. */
@@ -36,9 +32,8 @@ function rolesSql(): Promise<string> {
   return readFile('ops/roles.sql', 'utf8')
 }
 
-async function migrateUp(t: Test, database: TestDatabase, ...args: string[]): Promise<Outcome> {
-  return runCommand(t, ['migrate', 'up', ...args], { env: { DATABASE_URL: database.url } })
-}
+const migrateUp = (t: Test, url: string, serverRole: string) =>
+  inventory(t, url, ['migrate', 'up', '--server-role', serverRole])
 
 t.test("the catalogs show that the server's role can do nothing else", async (t) => {
   const { database, server } = await setUp(t)
@@ -101,20 +96,13 @@ t.test('readiness plans every statement of requests', async (t) => {
 t.test("the operators' role can run every command but migrations, and can do nothing else", async (t) => {
   const { database, operator } = await setUp(t)
   const env = { OPERATOR_DATABASE_URL: operator.urlOf(database.url), NODE_ENV: 'production' }
-  for (const args of [
-    ['keys', 'create', '--name', 'ops'],
-    ['keys', 'rotate', 'ops'],
-    ['keys', 'list'],
-    ['keys', 'revoke', 'ops'],
-    ['import', '-', '--rows', '1', '--allow-removals', '--mode', 'replace'],
-    ['export'],
-    ['history', 'status'],
-    ['status'],
-  ]) {
-    const { code, stderr } = await runCommand(t, args, { env, input: 'petId,quantity\n1,1\n' })
-    t.equal(code, 0, `${args.join(' ')} ${stderr}`)
+  const keys = ['create --name ops', 'rotate ops', 'list', 'revoke ops'].map((words) => `keys ${words}`)
+  const replace = 'import - --rows 1 --allow-removals --mode replace'
+  for (const command of [...keys, replace, 'export', 'history status', 'status']) {
+    const input = 'petId,quantity\n1,1\n'
+    t.match(await runCommand(t, command, { env, input }), { code: 0 }, command)
   }
-  t.match(await runCommand(t, ['migrate', 'down', '--yes', '--force'], { env }), {
+  t.match(await runCommand(t, 'migrate down --yes --force', { env }), {
     code: 1,
     stderr: /: must be owner of .*; nothing was changed\. Run this as the owner of the tables\.\n$/,
   })
@@ -152,20 +140,17 @@ t.test("the time limits of the server's role are those of requests", async (t) =
     ['ops/roles.sql', 3],
     ['docs/limits.md', 1],
   ] as const) {
-    const settings = (await readFile(file, 'utf8')).matchAll(
-      /ROLE inventory_server SET (\w+_timeout) = '(\d+)(m?s)'/g,
-    )
-    const found = [...settings].map(([, name = '', value, unit]) => [
-      name,
-      Number(value) * (unit === 's' ? 1000 : 1),
-    ])
+    const setting = /ROLE inventory_server SET (\w+_timeout) = '(\d+)(m?s)'/g
+    const settings = (await readFile(file, 'utf8')).matchAll(setting)
+    const ms = (value: string, unit: string): number => Number(value) * (unit === 's' ? 1000 : 1)
+    const found = Array.from(settings, ([, name, value = '', unit = '']) => [name, ms(value, unit)])
     t.equal(found.length, count, file)
     t.match(limits, Object.fromEntries(found), file)
   }
 })
 
 t.test('what version 2.0.0 needs is revoked once it is no longer connected', async (t) => {
-  const { database, server } = await setUp(t)
+  const { database, server, grant } = await setUp(t)
   const url = server.urlOf(database.url)
   const lastUse = async (): Promise<boolean> =>
     (await reachable(url)).includes('UPDATE (last_used_at) on api_keys')
@@ -174,19 +159,18 @@ t.test('what version 2.0.0 needs is revoked once it is no longer connected', asy
   await former.connect()
   // Neither has an effect: versions are told by the name.
   await startApp(t, `${url}?application_name=shop&options=-c%20application_name%3Dshop`)
-  const up = (): Promise<Outcome> => migrateUp(t, database, '--server-role', server.name)
-  t.equal((await up()).code, 0)
+  await grant()
   t.ok(await lastUse())
 
   await former.end()
   await eventually('the privilege to be revoked', async () => {
-    t.equal((await up()).code, 0)
+    await grant()
     return !(await lastUse())
   })
 })
 
 t.test('a role without a privilege on the schema is told so, until it is granted', async (t) => {
-  const { database, server, operator } = await setUp(t)
+  const { database, server, operator, grant } = await setUp(t)
   await database.query('CREATE SCHEMA "my shop"')
   for (const table of ['inventory', 'api_keys', 'pgmigrations', 'inventory_history'])
     await database.query(`ALTER TABLE ${table} SET SCHEMA "my shop"`)
@@ -196,17 +180,16 @@ t.test('a role without a privilege on the schema is told so, until it is granted
   t.match(await send('GET', '/readyz'), { status: 503, text })
   const env = { OPERATOR_DATABASE_URL: operator.urlOf(database.url) }
   const stderr = /"inventory migrate up.* --operator-role ROLE/
-  t.match(await runCommand(t, ['export'], { env }), { code: 1, stderr })
-  const roles = ['--server-role', server.name, '--operator-role', operator.name]
-  t.match(await migrateUp(t, database, ...roles), { code: 0 })
+  t.match(await runCommand(t, 'export', { env }), { code: 1, stderr })
+  await grant()
   await eventually('the service to be ready', async () => (await send('GET', '/readyz')).status === 200)
-  t.equal((await runCommand(t, ['status'], { env })).code, 0)
+  t.equal((await runCommand(t, 'status', { env })).code, 0)
 })
 
 t.test('after a refused grant the migrations remain, and the next run grants', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t, { empty: true })
-  const up = (name: string): Promise<Outcome> => migrateUp(t, database, '--server-role', name)
+  const up = (name: string) => migrateUp(t, database.url, name)
   await database.query(`CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS
     $$BEGIN RAISE EXCEPTION 'ask the security team'; END$$;
     CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('GRANT') EXECUTE FUNCTION refuse()`)
@@ -233,10 +216,7 @@ t.test('an owner of the tables who may not grant access to their database says s
   const { database, server, operator: owner } = await setUp(t)
   await database.query(`CREATE SCHEMA shop AUTHORIZATION ${owner.name};
     ALTER ROLE ${owner.name} IN DATABASE ${database.name} SET search_path = shop`)
-  const up = (): Promise<Outcome> =>
-    runCommand(t, ['migrate', 'up', '--server-role', server.name], {
-      env: { DATABASE_URL: owner.urlOf(database.url) },
-    })
+  const up = () => migrateUp(t, owner.urlOf(database.url), server.name)
   t.match(await up(), { code: 0 }, 'the role may connect already')
   await database.query(`REVOKE CONNECT ON DATABASE ${database.name} FROM ${server.name}`)
   t.match(await up(), { code: 1, stderr: /CONNECT on the database or .*; no privilege was changed/ })
@@ -247,7 +227,7 @@ t.test('of several runs on an empty database, the first migrates, and all grant'
   const database = await testDatabase(t, { empty: true })
   // All of them wait for this one, so that they overlap.
   const release = await database.hold('CREATE TABLE pgmigrations ()')
-  const runs = Array.from({ length: 5 }, () => migrateUp(t, database, '--server-role', role.name))
+  const runs = Array.from({ length: 5 }, () => migrateUp(t, database.url, role.name))
   await waitForLocks(database, runs.length)
   await release()
   const outcomes = await Promise.all(runs)

@@ -1,8 +1,7 @@
 import t, { type Test } from 'tap'
-import { addMany, type TestDatabase, testDatabase } from '../support/database.ts'
-import { isError } from '../support/error-shape.ts'
+import { addMany, type TestDatabase, testDatabase, waitForSessions } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { type Answer, json, type Send } from '../support/http.ts'
+import { type Answer, isError, json, type Send } from '../support/http.ts'
 import { startLoad } from '../support/load.ts'
 import { metricsOf, total } from '../support/metrics.ts'
 import { type RunningServer, startServer } from '../support/program.ts'
@@ -15,12 +14,6 @@ const OF_SERVICE = "application_name = 'petstore-inventory server' AND datname =
 
 const update = (send: Send, petId: number, quantity = 5): Promise<Answer> =>
   send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))
-
-/** Resolves when a connection of the service is in that state. */
-async function seen(database: TestDatabase, state: string): Promise<void> {
-  const query = `SELECT FROM pg_stat_activity WHERE ${OF_SERVICE} AND ${state}`
-  await eventually(`a connection with ${state}`, async () => (await database.query(query)).length > 0)
-}
 
 /** Ends the server's side of the service's connections that are in that state, and waits until it is gone. */
 async function terminate(database: TestDatabase, state: string): Promise<void> {
@@ -37,7 +30,7 @@ async function hasAllConnections(t: Test, database: TestDatabase, server: Runnin
   const { send } = server
   const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 1')
   const waiting = update(send, 1)
-  await seen(database, "wait_event_type = 'Lock'")
+  await waitForSessions(database, "wait_event_type = 'Lock'")
   t.equal((await update(send, 3)).status, 200, 'an update passes the one that waits')
   await release()
   t.equal((await waiting).status, 200)
@@ -73,9 +66,10 @@ t.test('the service survives terminated connections', async (t) => {
        CREATE VIEW inventory AS SELECT delayed(pet_id) AS pet_id, quantity, status FROM entries`,
     )
     const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
+    const isReading = "wait_event = 'advisory'"
     const endRead = async (): Promise<void> => {
-      await seen(database, "wait_event = 'advisory'")
-      await terminate(database, "wait_event = 'advisory'")
+      await waitForSessions(database, isReading)
+      await terminate(database, isReading)
     }
     const lostTwice = send('GET', '/v1/inventory')
     await endRead()
@@ -83,7 +77,7 @@ t.test('the service survives terminated connections', async (t) => {
     await endRead()
     isError(t, await lostTwice, 503, 'service_unavailable')
     const lostOnce = send('GET', '/v1/inventory')
-    await seen(database, "wait_event = 'advisory'")
+    await waitForSessions(database, isReading)
     // Without a message of PostgreSQL.
     relay.cut()
     await release()

@@ -1,10 +1,10 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { inTransaction } from '../../src/database/admin/transaction.ts'
-import { startApp } from '../support/app.ts'
+import { longLimits, startApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
-import { longLimits } from '../support/limits.ts'
 import { startOwnServer } from '../support/own-server.ts'
+import { AT_COMMIT, trigger } from '../support/triggers.ts'
 
 /** Shorter than in production, in the same order. */
 const shortTimings = {
@@ -67,11 +67,9 @@ t.test('the warning of a commit is received, whatever messages the role asks for
   const { update } = await startApp(t, database.url)
   t.equal((await update(1, 1)).status, 200)
   await database.waitForStandby('away')
-  const cancelCommit = (): Promise<unknown> =>
-    eventually(
-      'a commit to wait for the standby',
-      async () => (await database.query(`SELECT pg_cancel_backend(pid) ${WAITING}`)).length > 0,
-    )
+  const cancel = `SELECT pg_cancel_backend(pid) ${WAITING}`
+  const cancelCommit = () =>
+    eventually('a commit that waits for the standby', async () => (await database.query(cancel)).length > 0)
   const updated = update(1, 2)
   await cancelCommit()
   t.equal((await updated).status, 503, 'a commit whose wait is cancelled is not acknowledged')
@@ -87,19 +85,15 @@ t.test('a warning of a trigger or of auto_explain says nothing about the commit'
   await database.query(
     `ALTER ROLE service SET session_preload_libraries = 'auto_explain';
      ALTER ROLE service SET auto_explain.log_min_duration = 0;
-     ALTER ROLE service SET auto_explain.log_level = warning;
-     CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'low'; RETURN NEW; END $$`,
+     ALTER ROLE service SET auto_explain.log_level = warning`,
   )
   const { send, update } = await startApp(t, database.url)
   for (const path of ['/v1/inventory', '/v1/inventory', '/readyz'])
     t.equal((await send('GET', path)).status, 200, path)
-  for (const trigger of [
-    'TRIGGER warn BEFORE UPDATE ON inventory',
-    // Runs during the commit.
-    'CONSTRAINT TRIGGER warn_late AFTER UPDATE ON inventory DEFERRABLE INITIALLY DEFERRED',
-  ]) {
-    await database.query(`CREATE ${trigger} FOR EACH ROW EXECUTE FUNCTION warn()`)
-    for (const quantity of [5, 6, 7]) t.equal((await update(1, quantity)).status, 200, trigger)
+  for (const definition of [undefined, AT_COMMIT]) {
+    await database.query('DROP FUNCTION IF EXISTS act CASCADE')
+    await database.query(trigger("RAISE WARNING 'low'", definition))
+    for (const quantity of [5, 6, 7]) t.equal((await update(1, quantity)).status, 200, String(definition))
   }
   await inTransaction(options, ({ change }) => change('UPDATE inventory SET quantity = 8 WHERE pet_id = 1'))
 })

@@ -8,12 +8,7 @@ import { apiKeyIntervals } from '../../src/api-keys/cache.ts'
 import { commandLine } from '../../src/cli/command-line.ts'
 import { Environment } from '../../src/config/variables.ts'
 import { appTimeouts } from '../../src/http/app.ts'
-import {
-  KEEP_ALIVE_TIMEOUT_MS,
-  MAX_CONNECTIONS,
-  MAX_HEADERS,
-  MAX_PIPELINED,
-} from '../../src/http/http-server.ts'
+import * as httpLimits from '../../src/http/http-server.ts'
 import { MAX_BODY_BYTES } from '../../src/http/json-body.ts'
 import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { downloadLimits } from '../../src/inventory/list/delivery/active-downloads.ts'
@@ -54,10 +49,8 @@ t.test('every file of the repository that is named exists', async (t) => {
 t.test('every script that is named can be run', async (t) => {
   const { scripts } = JSON.parse(await readFile('package.json', 'utf8'))
   for (const { file, text } of commands) {
-    for (const [, script = ''] of text.matchAll(
-      /\bnpm (?:run (?:--silent )?)?((?<=run (?:--silent )?)[\w:]+|start|test)\b/g,
-    ))
-      t.ok(script in scripts, `${file}: npm run ${script}`)
+    const named = text.matchAll(/\bnpm (?:run (?:--silent )?([\w:]+)|(start|test)\b)/g)
+    for (const [, script = '', other = script] of named) t.ok(other in scripts, `${file}: npm run ${other}`)
   }
 })
 
@@ -110,17 +103,17 @@ t.test('numbers in the pages are those of the code', async (t) => {
   const statements: Readonly<Record<string, readonly string[]>> = {
     'docs/api.md': [
       `A body has at most ${MAX_BODY_BYTES} bytes`,
-      `${MAX_HEADERS} headers`,
+      `${httpLimits.MAX_HEADERS} headers`,
       `the request took more than ${arrivalMs / 1000} seconds to arrive`,
       `A request must arrive within ${arrivalMs / 1000} seconds`,
-      `An idle connection stays open for ${KEEP_ALIVE_TIMEOUT_MS / 1000} seconds`,
+      `An idle connection stays open for ${httpLimits.KEEP_ALIVE_TIMEOUT_MS / 1000} seconds`,
       `An update that has waited for ${updates.wait / 1000} seconds`,
       `A client that reads nothing for ${stallMs / 1000} seconds is disconnected`,
-      `more than ${MAX_PIPELINED} without waiting`,
+      `more than ${httpLimits.MAX_PIPELINED} without waiting`,
       `from 0 to ${MAX_QUANTITY}`,
     ],
     'docs/limits.md': [
-      `| ${MAX_CONNECTIONS.toLocaleString('en')}; further ones`,
+      `| ${httpLimits.MAX_CONNECTIONS.toLocaleString('en')}; further ones`,
       `more than ${downloadLimits.budgetBytes / 1024 ** 2} MB of old lists`,
       `they have ${downloadLimits.timeoutMs / 1000} seconds to finish`,
       `the service reads its keys every ${apiKeyIntervals.refreshMs / 1000} seconds`,

@@ -81,7 +81,7 @@ async function arrange(cluster: CitusCluster, sql: string): Promise<void> {
 /** A cluster with a table of that many pets, each with the quantity 0, which is distributed as `sql` says. */
 async function startFilled(t: Test, sql: string): Promise<CitusCluster> {
   const cluster = await startCitus(t)
-  await succeed(t, cluster.urlOf('owner'), 'migrate', 'up', '--server-role', 'service')
+  await succeed(t, cluster.urlOf('owner'), 'migrate up --server-role service')
   await arrange(cluster, sql)
   await cluster.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${PETS}) n`)
   return cluster
@@ -174,7 +174,7 @@ t.test('a lost commit of an import is reported as unknown', async (t) => {
   const cluster = await startFilled(t, DISTRIBUTE)
   const lines = Array.from({ length: PETS }, (_, index) => `${index + 1},5\n`)
   cluster.workers[1].losesCommits = true
-  const outcome = await runCommand(t, ['import', '-', '--rows', String(PETS)], {
+  const outcome = await runCommand(t, `import - --rows ${PETS}`, {
     env: { DATABASE_URL: cluster.urlOf('owner') },
     input: `petId,quantity\n${lines.join('')}`,
   })

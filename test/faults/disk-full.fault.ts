@@ -29,7 +29,7 @@ async function startSmallServer(t: Test) {
 
 t.test('with a full disk, lists are served, and updates get a 503', async (t) => {
   const { url, fill, empty } = await startSmallServer(t)
-  await succeed(t, url, 'migrate', 'up')
+  await succeed(t, url, 'migrate up')
   const reader = new pg.Client({ connectionString: url })
   await reader.connect()
   t.teardown(() => reader.end())

@@ -1,6 +1,6 @@
 import type { OutgoingHttpHeaders } from 'node:http'
 import type { Test } from 'tap'
-import { inventory, runCommand, succeed } from '../support/command.ts'
+import { inventory, succeed } from '../support/command.ts'
 import { type Answer, callerOf, json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
 import { type Outcome, startServer } from '../support/program.ts'
@@ -25,18 +25,17 @@ const LIST =
 /** Runs every command and sends every kind of request. Returns what the server has done. */
 export async function everyCommand(t: Test, store: Store): Promise<Outcome> {
   const { owner, role, historyError } = store
-  const run = (...args: string[]): Promise<string> => succeed(t, owner, ...args)
-  await run('migrate', 'up')
-  await run('migrate', 'down', '2', '--yes')
-  await run('migrate', 'up', '--server-role', role)
+  const run = (command: string): Promise<string> => succeed(t, owner, command)
+  await run('migrate up')
+  await run('migrate down 2 --yes')
+  await run(`migrate up --server-role ${role}`)
   await store.arrange?.()
-  const history = await runCommand(t, ['history', 'on'], { env: { DATABASE_URL: owner } })
+  const history = await inventory(t, owner, 'history on')
   t.match(history, historyError === undefined ? { code: 0 } : { code: 1, stderr: historyError })
 
-  const load = (csv: string, ...options: string[]): Promise<Outcome> => {
-    const rows = String(csv.split('\n').length - 1)
-    const args = ['import', '-', '--rows', rows, '--allow-removals', ...options]
-    return runCommand(t, args, { env: { DATABASE_URL: owner }, input: `petId,quantity,status\n${csv}` })
+  const load = (csv: string, options = ''): Promise<Outcome> => {
+    const command = `import - --rows ${csv.split('\n').length - 1} --allow-removals ${options}`
+    return inventory(t, owner, command, { input: `petId,quantity,status\n${csv}` })
   }
   for (const [csv, mode, said] of [
     ['1,1,sold\n2,2,\n3,3,pending\n', '--mode=upsert', /^3 added, 0 changed, 0 unchanged\n$/],
@@ -44,23 +43,19 @@ export async function everyCommand(t: Test, store: Store): Promise<Outcome> {
     ['1,6,\n2,2,\n5,5,\n', '--mode=replace', /^1 added, 1 changed, 1 unchanged, 2 removed\n$/],
   ] as const)
     t.match(await load(csv, mode), { code: 0, stdout: said })
-  t.match(await load('5,9,\n', '--mode=replace', '--dry-run'), {
-    code: 0,
-    stdout: /0 added, 1 changed, 0 unchanged, 2 removed/,
-  })
-  t.match(await load('1,1,\n7,7,\n7,7,\n'), {
-    code: 3,
-    stderr: /line 4: petId 7 already occurs in line 3\n/,
-  })
+  const dryRun = { code: 0, stdout: /0 added, 1 changed, 0 unchanged, 2 removed/ }
+  t.match(await load('5,9,\n', '--mode=replace --dry-run'), dryRun)
+  const twice = { code: 3, stderr: /line 4: petId 7 already occurs in line 3\n/ }
+  t.match(await load('1,1,\n7,7,\n7,7,\n'), twice)
   t.equal(await run('export'), 'petId,quantity,status\n1,6,sold\n2,2,available\n5,5,available')
   t.match(await run('status'), /^database\.version +\d/m)
-  await run('keys', 'create', '--name', 'old')
-  await run('keys', 'revoke', 'old')
-  await run('keys', 'create', '--name', 'ops', '--expires', '90d')
+  await run('keys create --name old')
+  await run('keys revoke old')
+  await run('keys create --name ops --expires 90d')
   // Before PostgreSQL 17, such a time cannot be subtracted.
   await onServer(owner, "UPDATE api_keys SET expires_at = 'infinity' WHERE name = 'ops'")
-  const key = await run('keys', 'rotate', 'ops')
-  t.match(await run('keys', 'list'), /ops.*ending/)
+  const key = await run('keys rotate ops')
+  t.match(await run('keys list'), /ops.*ending/)
 
   const server = await startServer(t, { DATABASE_URL: store.service })
   const send = callerOf(server.port, { authorization: `Bearer ${key}` })
@@ -82,7 +77,7 @@ export async function everyCommand(t: Test, store: Store): Promise<Outcome> {
   t.equal(text, LIST)
   const unchanged = { 'if-none-match': headers.etag }
   t.equal((await send('GET', '/v1/inventory', { headers: unchanged })).status, 304)
-  const { code, stdout: changes } = await inventory(t, owner, 'history', '--json', '--since', '1h')
+  const { code, stdout: changes } = await inventory(t, owner, 'history --json --since 1h')
   t.equal(code, historyError === undefined ? 0 : 3, 'the exit code says whether the history is on')
   const byKey = changes.match(new RegExp(`"key":"ops","keyId":"[0-9a-f]{12}","role":"${role}"`, 'g')) ?? []
   if (historyError === undefined) {

@@ -8,8 +8,7 @@ import { apiKey } from '../support/app.ts'
 import { type Entrance, entrancesOf } from '../support/balancer.ts'
 import { testDatabase } from '../support/database.ts'
 import { type Answer, callerOf, json } from '../support/http.ts'
-import { usageOf } from '../support/process-usage.ts'
-import { type RunningServer, run, startServer } from '../support/program.ts'
+import { type RunningServer, run, startServer, usageOf } from '../support/program.ts'
 
 /** More connections than keep two cores at work, or as many as this process may open. */
 const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '')

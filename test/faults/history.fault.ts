@@ -14,7 +14,7 @@ const ROUNDS = 4
 t.test('no crash of PostgreSQL or of the service loses, invents or repeats a change', async (t) => {
   const database = await startOwnServer(t)
   await addMany(database, pets.length, 'available')
-  await succeed(t, database.superuserUrl, 'history', 'on')
+  await succeed(t, database.superuserUrl, 'history on')
   const ports = [await freePort(), await freePort()]
   const start = (port: number): Promise<RunningServer> =>
     startServer(t, { DATABASE_URL: database.url, API_KEYS: `caller:${apiKey}`, PORT: String(port) })
@@ -42,7 +42,7 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
   await more()
   await load.stop()
 
-  const changes = changesIn(await succeed(t, database.superuserUrl, 'history', '--json')).reverse()
+  const changes = changesIn(await succeed(t, database.superuserUrl, 'history --json')).reverse()
   const counts = new Map<string | null, number>()
   for (const { requestId } of changes) counts.set(requestId, (counts.get(requestId) ?? 0) + 1)
   t.strictSame(errorsIn(changes, pets, await stockOf(database), load.updates), [])

@@ -2,16 +2,14 @@ import { readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { InventoryStatistics } from '../../src/inventory/statistics.ts'
 import { startApp } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
-import { addMany, stockOf, testDatabase } from '../support/database.ts'
+import { addMany, stockOf, testDatabase, testRole } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
 import { freePort, giveToServer, startOtherProgram } from '../support/other-program.ts'
 import { apiKey, startProgram, startServer, temporaryFolder } from '../support/program.ts'
-import { testRole } from '../support/roles.ts'
 
 /**
  * A database whose role has the privileges of the server, behind a PgBouncer with few connections and with more settings. `url` is its
@@ -20,7 +18,7 @@ import { testRole } from '../support/roles.ts'
 async function setUp(t: Test, settings = '') {
   const role = await testRole(t)
   const database = await testDatabase(t)
-  await succeed(t, database.url, 'migrate', 'up', '--server-role', role.name)
+  await succeed(t, database.url, `migrate up --server-role ${role.name}`)
   const { hostname, port, pathname } = new URL(database.url)
   const listen = await freePort()
   const users = path.join(await temporaryFolder(t), 'userlist.txt')
@@ -55,7 +53,7 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
     await database.query(`ALTER ROLE ${role.name} SET ${name} = '${limit}'`)
   const pets = Array.from({ length: 20 }, (_, index) => index + 1)
   await addMany(database, 20, 'available')
-  await succeed(t, database.url, 'history', 'on')
+  await succeed(t, database.url, 'history on')
   const pooled = { DATABASE_POOLER: 'transaction', API_KEYS: `ops:${apiKey}` }
   const { send, stop } = await startServer(t, { DATABASE_URL: url, ...pooled })
   t.equal((await send('GET', '/readyz')).status, 200)
@@ -73,7 +71,7 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
     `SELECT count(*) FROM pg_stat_activity WHERE usename = '${role.name}' AND datname = current_database()`,
   )
   t.ok(Number(sessions[0]?.['count']) <= 3, 'PgBouncer shares its connections')
-  const changes = changesIn(await succeed(t, database.url, 'history', '--json', '--by', 'ops')).reverse()
+  const changes = changesIn(await succeed(t, database.url, 'history --json --by ops')).reverse()
   t.equal(new Set(changes.map(({ requestId }) => requestId)).size, 400, 'each update has its own caller')
   t.strictSame(errorsIn(changes, pets, await stockOf(database), []), [])
 
@@ -142,9 +140,7 @@ for (const [config, said] of [
 t.test('lists are reused in whichever server process they are read', async (t) => {
   const { database, url } = await setUp(t)
   await addMany(database, 500)
-  const statistics = new InventoryStatistics()
-  const [app, env] = [{ inventoryStatistics: statistics }, { DATABASE_POOLER: 'transaction' }]
-  const { send } = await startApp(t, url, { app, env })
+  const { send, metric } = await startApp(t, url, { env: { DATABASE_POOLER: 'transaction' } })
   await Promise.all(
     Array.from({ length: 30 }, async (_, pet) => {
       for (let quantity = 1; quantity <= 20; quantity++) {
@@ -153,5 +149,6 @@ t.test('lists are reused in whichever server process they are read', async (t) =
       }
     }),
   )
-  t.ok(statistics.lists.read <= 3, 'each server process reads all entries at most once')
+  const read = await metric('inventory_lists_total', { result: 'read' })
+  t.ok(read <= 3, 'each server process reads all entries at most once')
 })

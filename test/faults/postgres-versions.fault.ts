@@ -20,6 +20,6 @@ for (const version of [14, 15, 16, 17, 18]) {
     t.match(stdout, /lists are reused until there is a commit/)
     t.notMatch(stdout, /"level":[4-6]0/)
     t.match(await succeed(t, owner, 'status'), new RegExp(`^database\\.version +${version}\\.`, 'm'))
-    await succeed(t, owner, 'migrate', 'down', '2', '--yes')
+    await succeed(t, owner, 'migrate down 2 --yes')
   })
 }

@@ -2,8 +2,7 @@ import { Agent } from 'node:http'
 import t, { type Test } from 'tap'
 import { apiKey, startService } from '../support/app.ts'
 import { startBalancer } from '../support/balancer.ts'
-import { isError } from '../support/error-shape.ts'
-import { callerOf, type Send } from '../support/http.ts'
+import { callerOf, isError, type Send } from '../support/http.ts'
 import { freePort } from '../support/other-program.ts'
 
 const LIMIT = 20

@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap'
 import { type Deployment, startDeployment, underLoad } from '../support/deployment.ts'
-import { isError } from '../support/error-shape.ts'
+import { isError } from '../support/http.ts'
 import { parseResponse, sendRaw } from '../support/raw.ts'
 
 const DEPLOY = 'ops/deploy.sh'

@@ -1,7 +1,6 @@
 import t from 'tap'
 import { apiKey, startService } from '../support/app.ts'
-import { isError } from '../support/error-shape.ts'
-import { type Answer, callerOf, json } from '../support/http.ts'
+import { type Answer, callerOf, isError, json } from '../support/http.ts'
 
 const entries = ['1,9,available']
 const quantities = 'SELECT quantity FROM inventory'
@@ -24,19 +23,10 @@ t.test('every path and method under /v1 requires a valid key, before the body is
     ['GET', '/v1/nothing'],
     ['GET', '/%76%31/inventory'],
   ] as const
-  const credentials = [
-    undefined,
-    '',
-    'Bearer',
-    'Bearer wrong',
-    `Bearer ${apiKey}x`,
-    `Bearer ${apiKey.toUpperCase()}`,
-    `Basic ${apiKey}`,
-    apiKey,
-    `Bearer${apiKey}`,
-    `Bearer ${apiKey},${apiKey}`,
-    'bEARER  wrong',
-  ]
+  const wrong = ['wrong', `${apiKey}x`, apiKey.toUpperCase(), `${apiKey},${apiKey}`]
+  const credentials = [undefined, '', 'Bearer', `Basic ${apiKey}`, apiKey, `Bearer${apiKey}`]
+    .concat(wrong.map((key) => `Bearer ${key}`))
+    .concat('bEARER  wrong')
   // A token came; other schemes and empty credentials are no error of a token (RFC 6750, section 3).
   const hasToken = (authorization = ''): boolean => /^bearer +\S/i.test(authorization)
   const bodies = new Set<string>()
@@ -59,19 +49,15 @@ t.test('every path and method under /v1 requires a valid key, before the body is
 })
 
 t.test('each of several keys is accepted, whatever the case of the scheme, or none is', async (t) => {
-  const API_KEYS = 'billing:the-key-of-billing-0123456789abcdef,shop:the-key-of-shop'
+  const API_KEYS = 'billing:key-of-billing,shop:key-of-shop'
   const { port, log } = await startService(t, [], { env: { API_KEYS } })
   const without = await startService(t, [], { env: { API_KEYS: '' } })
-  for (const authorization of [
-    'Bearer the-key-of-billing-0123456789abcdef',
-    'bearer the-key-of-shop',
-    'BEARER the-key-of-shop',
-  ]) {
+  for (const authorization of ['Bearer key-of-billing', 'bearer key-of-shop', 'BEARER key-of-shop']) {
     const list = (of: number): Promise<Answer> => callerOf(of, { authorization })('GET', '/v1/inventory')
     t.equal((await list(port)).status, 200, authorization)
     t.equal((await list(without.port)).status, 401, authorization)
   }
-  t.notMatch(JSON.stringify([...log, ...without.log]), /the-key-of/)
+  t.notMatch(JSON.stringify([...log, ...without.log]), /key-of/)
 })
 
 t.test('a read-only key lists, and changes nothing', async (t) => {
@@ -79,8 +65,7 @@ t.test('a read-only key lists, and changes nothing', async (t) => {
     app: { findApiKey: () => ({ name: 'shop', isReadOnly: true }) },
   })
   const send = callerOf(port, { authorization: 'Bearer reader' })
-  t.equal((await send('GET', '/v1/inventory')).status, 200)
-  t.equal((await send('HEAD', '/v1/inventory')).status, 200)
+  for (const method of ['GET', 'HEAD']) t.equal((await send(method, '/v1/inventory')).status, 200, method)
   for (const [path, message] of [
     ['/v1/inventory/1', json({ quantity: 1 })],
     ['/v1/inventory/1', json({ quantity: -1 })],

@@ -1,11 +1,9 @@
 import { once } from 'node:events'
 import t from 'tap'
 import { MAX_PIPELINED } from '../../src/http/http-server.ts'
-import { startService } from '../support/app.ts'
+import { endlessLimits, longLimits, startService } from '../support/app.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { endlessLimits, longLimits } from '../support/limits.ts'
 import { authorization, host, json, listRequest, updateRequest } from '../support/messages.ts'
-import { total } from '../support/metrics.ts'
 import { persistentCaller } from '../support/program.ts'
 import { openRaw, responsesIn, sendRaw, statusesIn } from '../support/raw.ts'
 
@@ -15,12 +13,9 @@ const upgrade = `GET /livez HTTP/1.1\r\n${host}Connection: Upgrade\r\nUpgrade: h
 
 t.test('a client that closes its side behind its requests gets every answer, then the end', async (t) => {
   const { port, send, database } = await startService(t, entries)
+  const several = [updateRequest(3), list, updateRequest(-1), updateRequest(6)].join('')
   const cases: [title: string, bytes: string, statuses: number[]][] = [
-    [
-      'several requests',
-      `${updateRequest(3)}${list}${updateRequest(-1)}${updateRequest(6)}`,
-      [200, 200, 400, 200],
-    ],
+    ['several requests', several, [200, 200, 400, 200]],
     ['HTTP/1.0', list.replace('HTTP/1.1', 'HTTP/1.0'), [200]],
     ['half a head', list.slice(0, -2), [400]],
     ['half a body', updateRequest(7).slice(0, -3), [400]],
@@ -56,11 +51,8 @@ t.test('requests sent behind one another are answered in order, and too many are
   const updates = Array.from({ length: MAX_PIPELINED }, (_, index) => updateRequest(index + 1))
   const { socket, received } = await openRaw(port)
   socket.end(updates.join(''))
-  const quantities = responsesIn(await received).map(({ text }) => JSON.parse(text).quantity)
-  t.strictSame(
-    quantities,
-    Array.from(updates, (_, index) => index + 1),
-  )
+  const answered = responsesIn(await received).map(({ text }) => JSON.parse(text).quantity)
+  t.strictSame(answered, [...Array(MAX_PIPELINED + 1).keys()].slice(1))
 
   await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(2, 100000) n")
   const { text } = await send('GET', '/v1/inventory')
@@ -76,11 +68,11 @@ t.test('requests sent behind one another are answered in order, and too many are
 })
 
 t.test('of a connection that is lost with requests behind one another, nothing stays', async (t) => {
-  const { port, database, send, scrape } = await startService(t, entries, { timings: endlessLimits })
+  const { port, database, send, metric } = await startService(t, entries, { timings: endlessLimits })
   const release = await database.hold('UPDATE inventory SET quantity = 1')
   const { socket, received } = await openRaw(port)
   socket.write(updateRequest(5) + list + updateRequest(6))
-  const inFlight = async (): Promise<number> => total(await scrape(), 'inventory_requests_in_flight')
+  const inFlight = (): Promise<number> => metric('inventory_requests_in_flight')
   await eventually('the requests', async () => (await inFlight()) === 3)
   socket.resetAndDestroy()
   await received
@@ -110,12 +102,8 @@ t.test('while the service stops, the last response on each connection says that 
   // They have been read before.
   await app.send('GET', '/livez')
   const closed = app.close()
-  await eventually('the port to be closed', () =>
-    openRaw(app.port).then(
-      () => false,
-      () => true,
-    ),
-  )
+  const isOpen = (): Promise<boolean> => app.send('GET', '/livez').then(Boolean, () => false)
+  await eventually('the port to be closed', async () => !(await isOpen()))
   for (const [index, { bytes }] of cases.entries()) connections[index]?.socket.write(bytes)
   await release()
   for (const [index, { bytes, status }] of cases.entries()) {
@@ -189,11 +177,10 @@ async function reset(port: number, bytes: string, awaitsAnswer: boolean): Promis
 t.test('the service lives on when clients reset their connections at every stage', async (t) => {
   const { port, send, log, close } = await startService(t, ['1,9,available'])
   for (const [stage, bytes] of Object.entries({ ...unanswered, ...answered })) {
-    await Promise.all(
-      Array.from({ length: RESETS_PER_STAGE }, (_, index) =>
-        reset(port, bytes, stage in answered && index % 2 === 0),
-      ),
+    const resets = Array.from({ length: RESETS_PER_STAGE }, (_, index) =>
+      reset(port, bytes, stage in answered && index % 2 === 0),
     )
+    await Promise.all(resets)
     t.equal((await send('GET', '/v1/inventory')).status, 200, `served after resets behind ${stage}`)
   }
   await close()

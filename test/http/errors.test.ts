@@ -1,7 +1,7 @@
 import t from 'tap'
 import { startApp, startService } from '../support/app.ts'
-import { isError } from '../support/error-shape.ts'
-import type { Answer } from '../support/http.ts'
+import { type Answer, isError } from '../support/http.ts'
+import { trigger } from '../support/triggers.ts'
 
 const { send, update, log, database } = await startService(t, ['1,9,available'])
 
@@ -68,10 +68,7 @@ t.test('a body and a path must be small', async (t) => {
 })
 
 t.test('a 500 has no details, and the log has them under the same id', async (t) => {
-  await database.query(
-    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM 'a secret of the table'::integer; END $$;
-     CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION fail()`,
-  )
+  await database.query(trigger("PERFORM 'a secret of the table'::integer"))
   const failed = await update(1, 5, { 'x-request-id': 'the-failing-one' })
   isError(t, failed, 500, 'internal_error')
   t.match(failed.text, /Internal error. The log of the service has the details/)

@@ -3,13 +3,11 @@ import t from 'tap'
 import { probeLimits } from '../../src/database/time-limits.ts'
 import { startApp, startService } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
-import { testDatabase } from '../support/database.ts'
-import { isError } from '../support/error-shape.ts'
+import { testDatabase, testRole } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { callerOf } from '../support/http.ts'
+import { callerOf, isError } from '../support/http.ts'
 import { samplesOf } from '../support/metrics.ts'
 import { countingFilter, startRelay } from '../support/relay.ts'
-import { testRole } from '../support/roles.ts'
 
 t.test('health checks need no key, and their responses are never cached', async (t) => {
   const { port } = await startService(t)
@@ -47,7 +45,7 @@ t.test('/readyz, the metrics and the log say whether the service is ready, and w
     t.equal((await send('GET', '/livez')).status, 200)
   }
   await see('schema_behind', /schema is behind.*create-inventory.*inventory migrate up/)
-  await succeed(t, database.url, 'migrate', 'up', '--server-role', role.name)
+  await succeed(t, database.url, `migrate up --server-role ${role.name}`)
   await see()
   for (const privilege of ['SELECT ON pgmigrations', 'UPDATE (quantity) ON inventory']) {
     await database.query(`REVOKE ${privilege} FROM ${role.name}`)

@@ -8,6 +8,7 @@ import { apiKey, startApp, startService } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
 import { callerOf } from '../support/http.ts'
 import { startRelay } from '../support/relay.ts'
+import { trigger } from '../support/triggers.ts'
 
 /** The responses of an operation by status; those without a body have no content. */
 type Responses = Readonly<Record<string, { headers: object; content?: Record<string, Content> }>>
@@ -76,10 +77,7 @@ t.test('the description passes the recommended rules of a linter, as do its exam
 
 t.test('every response of the routes is described, and no other', async (t) => {
   const database = await testDatabase(t, { entries: ['9007199254740993,9,available', '2,9,sold'] })
-  await database.query(
-    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM 'a bug'::integer; END $$;
-     CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 2) EXECUTE FUNCTION fail()`,
-  )
+  await database.query(trigger("IF NEW.pet_id = 2 THEN PERFORM 'a bug'::integer; END IF"))
   const outage = await startRelay(t, database.url)
   const keys = new Map([
     [apiKey, { name: 'tests' }],

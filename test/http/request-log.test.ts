@@ -1,13 +1,11 @@
 import t from 'tap'
-import { RequestStatistics } from '../../src/http/request-statistics.ts'
-import { apiKey, startApp, startService } from '../support/app.ts'
-import { testDatabase } from '../support/database.ts'
+import { apiKey, longLimits, shortWaits, startApp, startService } from '../support/app.ts'
+import { testDatabase, testRole } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
 import type { Answer } from '../support/http.ts'
-import { longLimits } from '../support/limits.ts'
+import { samplesOf } from '../support/metrics.ts'
 import { parseResponse, sendRaw } from '../support/raw.ts'
 import { startRelay } from '../support/relay.ts'
-import { testRole } from '../support/roles.ts'
 
 t.test('each request has one log line, without its query and its key, also a malformed one', async (t) => {
   const { port, send, update, log, close } = await startService(t, ['1,9,available'])
@@ -21,18 +19,16 @@ t.test('each request has one log line, without its query and its key, also a mal
   const malformed = parseResponse(await sendRaw(port, 'no HTTP\r\n\r\n'))
   await close()
   const lines = log.filter(({ msg }) => msg === 'request')
-  t.strictSame(
-    lines.map(({ method, route, path, status, key, client }) => [method, route, path, status, key, client]),
-    [
-      ['PATCH', '/v1/inventory/:petId', '/v1/inventory/1', 200, 'tests', '127.0.0.1'],
-      ['PATCH', '/v1/inventory/:petId', '/v1/inventory/2', 404, 'tests', '127.0.0.1'],
-      ['GET', null, '/v1/nothing', 404, 'tests', '127.0.0.1'],
-      ['GET', null, `/${'x'.repeat(255)}`, 404, null, '127.0.0.1'],
-      ['POST', '/v1/inventory', '/v1/inventory', 405, 'tests', '127.0.0.1'],
-      ['GET', null, '/v1/inventory/%zz', 400, null, '127.0.0.1'],
-    ],
-  )
-  t.ok(lines.every(({ durationMs }) => typeof durationMs === 'number'))
+  const logged = lines.map(({ method, route, path, status, key }) => [method, route, path, status, key])
+  t.strictSame(logged, [
+    ['PATCH', '/v1/inventory/:petId', '/v1/inventory/1', 200, 'tests'],
+    ['PATCH', '/v1/inventory/:petId', '/v1/inventory/2', 404, 'tests'],
+    ['GET', null, '/v1/nothing', 404, 'tests'],
+    ['GET', null, `/${'x'.repeat(255)}`, 404, null],
+    ['POST', '/v1/inventory', '/v1/inventory', 405, 'tests'],
+    ['GET', null, '/v1/inventory/%zz', 400, null],
+  ])
+  for (const line of lines) t.match(line, { durationMs: Number, client: '127.0.0.1' })
   const requestId = malformed.headers['x-request-id']
   const refusal = log.find(({ msg }) => msg === 'malformed request refused')
   t.match(refusal, { requestId, status: 400, reason: 'HPE_INVALID_METHOD', client: '127.0.0.1' })
@@ -56,7 +52,7 @@ t.test('a well-formed X-Request-Id is used and returned, any other is replaced',
     t.match(await idFor(id), /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, id)
 })
 
-/** How long what cannot be served waits, and far longer than what can be served takes. */
+/** How long a list that cannot be served waits, and far longer than one that can be served takes. */
 const LIMIT_MS = 5000
 
 t.test('the log and a metric have the cause of each 503', async (t) => {
@@ -64,14 +60,8 @@ t.test('the log and a metric have the cause of each 503', async (t) => {
   const database = await testDatabase(t, { entries: ['1,9,available'] })
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
   const outage = await startRelay(t, role.urlOf(database.url))
-  const requestStatistics = new RequestStatistics()
-  const app = await startApp(t, outage.url, {
-    app: { requestStatistics },
-    timings: {
-      lists: { ...longLimits.lists, answer: LIMIT_MS },
-      app: { ...longLimits.app, updates: { ...longLimits.app.updates, wait: LIMIT_MS } },
-    },
-  })
+  const timings = { lists: { ...longLimits.lists, answer: LIMIT_MS }, app: shortWaits.app }
+  const app = await startApp(t, outage.url, { timings })
   const { send, log } = app
   const lastLine = (): unknown => log.findLast(({ msg }) => msg === 'request')
   const list = (): Promise<Answer> => send('GET', '/v1/inventory')
@@ -98,12 +88,7 @@ t.test('the log and a metric have the cause of each 503', async (t) => {
   await database.query(`ALTER ROLE ${role.name} SET default_transaction_read_only = on`)
   await outage.restore()
   await isRefused(update, 'read_only', /^the server is read-only/)
-  const { values } = await requestStatistics.unavailable.get()
-  t.strictSame(Object.fromEntries(values.map(({ labels, value }) => [labels.cause, value])), {
-    locked: 1,
-    late: 1,
-    database_unreachable: 1,
-    not_ready: 1,
-    read_only: 1,
-  })
+  const counted = samplesOf(await app.scrape(), 'inventory_unavailable_total')
+  const causes = counted.map(({ labels, value }) => `${labels['cause']} ${value}`)
+  t.strictSame(causes, ['locked 1', 'late 1', 'database_unreachable 1', 'not_ready 1', 'read_only 1'])
 })

@@ -1,10 +1,8 @@
 import type { Socket } from 'node:net'
 import t from 'tap'
-import { startService } from '../support/app.ts'
+import { longLimits, startService } from '../support/app.ts'
 import { stockOf } from '../support/database.ts'
-import { isError } from '../support/error-shape.ts'
-import { json } from '../support/http.ts'
-import { longLimits } from '../support/limits.ts'
+import { isError } from '../support/http.ts'
 import { authorization, listRequest, updateRequest } from '../support/messages.ts'
 import { openRaw, parseResponse, sendRaw, statusesIn } from '../support/raw.ts'
 
@@ -25,9 +23,8 @@ function trickle(socket: Socket, byte: string): void {
 }
 
 t.test(`${COUNT} clients that never end their request each get a 408, and hold up nobody`, async (t) => {
-  const { port, send, database } = await startService(t, entries, {
-    timings: { app: { ...longLimits.app, arrivalMs: ARRIVAL_MS } },
-  })
+  const timings = { app: { ...longLimits.app, arrivalMs: ARRIVAL_MS } }
+  const { port, send, update, database } = await startService(t, entries, { timings })
   const slow = await Promise.all(
     Array.from({ length: COUNT }, async (_, index) => {
       const connection = await openRaw(port)
@@ -44,11 +41,10 @@ t.test(`${COUNT} clients that never end their request each get a 408, and hold u
   const answers = Promise.all(slow.map(({ received }) => received)).finally(() => (waiting = false))
   let served = 0
   for (; waiting; served++) {
-    const quantity = served % 1000
-    const update = await send('PATCH', '/v1/inventory/1', json({ quantity }))
+    const { status, text } = await update(1, served % 1000)
     const list = await send('GET', '/v1/inventory')
-    if (update.status !== 200 || list.text !== `[{"petId":1,"quantity":${quantity},"status":"available"}]`)
-      throw new Error(`${update.status} ${update.text} ${list.status} ${list.text}`)
+    if (status !== 200 || list.text !== `[${text}]`)
+      throw new Error(`${status} ${text}, then ${list.status} ${list.text}`)
   }
   t.ok(served > 0, `${served} updates and lists meanwhile`)
   for (const text of await answers) isError(t, parseResponse(text), 408, 'request_timeout')
@@ -60,16 +56,12 @@ t.test(`${COUNT} clients that never end their request each get a 408, and hold u
 
 t.test('a request that never becomes complete does not keep a server from stopping', async (t) => {
   const { port, send, close } = await startService(t, entries)
-  const clients = await Promise.all(
-    ['', 'Connection: Upgrade\r\nUpgrade: h2c\r\n'].map(async (header) => {
-      const client = await openRaw(port)
-      client.socket.write(updateRequest(7, header).slice(0, -1))
-      return client
-    }),
-  )
+  const [plain, upgrading] = [await openRaw(port), await openRaw(port)]
+  plain.socket.write(halfBody)
+  upgrading.socket.write(updateRequest(7, 'Connection: Upgrade\r\nUpgrade: h2c\r\n').slice(0, -1))
   t.equal((await send('GET', '/livez')).status, 200, 'the incomplete requests have been read')
   await close()
-  for (const { received } of clients) t.equal(await received, '')
+  t.strictSame([await plain.received, await upgrading.received], ['', ''])
 })
 
 t.test('a client that keeps its side open after an error, and sends on, is disconnected', async (t) => {

@@ -28,9 +28,8 @@ t.test('a start succeeds if the number of its former process belongs to another 
   await use(directory)
   // PostgreSQL refuses a file without a number, which may be one that another server is writing.
   await writeFile(`${directory}/data/postmaster.pid`, '')
-  await t.rejects(use(directory), {
-    message: /does not start: it exited with code 1: FATAL: .*\. See .*postgres\.log$/,
-  })
+  const message = /does not start: it exited with code 1: FATAL: .*\. See .*postgres\.log$/
+  await t.rejects(use(directory), { message })
 })
 
 t.test('only a wrong password is a reason to remove the folder', async (t) => {
@@ -41,9 +40,8 @@ t.test('only a wrong password is a reason to remove the folder', async (t) => {
   await t.rejects(use(directory), { message: /^The embedded PostgreSQL does not start: (?!.*emove)/ })
   await writeFile(access, rules)
   await writeFile(path.join(directory, 'password'), 'of another database\n')
-  await t.rejects(use(directory), {
-    message: /^The password in .* does not match the database there\. Remove that folder/,
-  })
+  const message = /^The password in .* does not match the database there\. Remove that folder/
+  await t.rejects(use(directory), { message })
   t.rejects(stat(path.join(directory, 'data', 'postmaster.pid')), { code: 'ENOENT' }, 'it has stopped')
 })
 

@@ -15,11 +15,10 @@ async function documented() {
   const page = await readFile('docs/metrics.md', 'utf8')
   const rows = page.matchAll(/^\| `(\w+)` \| (\w+) \| ([^|]*?) ?\| ([^|]+) \|$/gm)
   const here = [...rows].filter((row) => process.platform === 'linux' || !row[4]?.endsWith('; on Linux'))
+  const labelsIn = (cell: string): string[] =>
+    Array.from(cell.matchAll(/`(\w+)`/g), ([, label = '']) => label)
   return new Map(
-    here.map(([, name = '', type = '', labels = '']) => [
-      name,
-      { type, labels: Array.from(labels.matchAll(/`(\w+)`/g), ([, label = '']) => label).sort() },
-    ]),
+    here.map(([, name = '', type = '', labels = '']) => [name, { type, labels: labelsIn(labels).sort() }]),
   )
 }
 
@@ -70,9 +69,8 @@ t.test('docs/metrics.md lists every metric of the service, with its type and lab
   })
   const pages = await documented()
   const found: typeof pages = new Map()
-  for (const [, name = '', type = '', lines = ''] of text.matchAll(
-    /^# HELP (\w+) \w.*\n# TYPE \1 (\w+)\n([^#]*)/gm,
-  )) {
+  const served = text.matchAll(/^# HELP (\w+) \w.*\n# TYPE \1 (\w+)\n([^#]*)/gm)
+  for (const [, name = '', type = '', lines = ''] of served) {
     const labels = new Set(samplesIn(lines).flatMap((sample) => Object.keys(sample.labels)))
     labels.delete('le')
     // Those of Node.js and of the process are prom-client's; the page has only what alerts and the dashboard use.

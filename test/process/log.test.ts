@@ -46,32 +46,28 @@ t.test('a process that ends on its own has written the lines of its last event-l
 })
 
 t.test('lines on a terminal are readable', async (t) => {
-  const child = startLogging(
-    t,
-    `
+  const program = `
     process.stdout.isTTY = true
     const terminal = await openLog('info')
     terminal.info({ n: 1 }, 'a line')
-    process.disconnect()`,
-  )
+    process.disconnect()`
+  const child = startLogging(t, program)
   const text = stripVTControlCharacters((await linesOf(child)).join('\n'))
   t.match(text, /^\[\d\d:\d\d:\d\d\.\d{3}\] INFO: a line\n {4}n: 1$/)
 })
 
 t.test('a log that nobody reads takes bounded memory, and dropped lines are counted', async (t) => {
   const total = 300_000
-  const child = startLogging(
-    t,
-    `
-      const text = 'x'.repeat(100)
-      for (let n = 1; n <= ${total}; n++) {
-        log.info({ n }, text)
-        if (n % 1000 === 0) await setImmediate()
-      }
-      const { heapUsed, external } = process.memoryUsage()
-      process.send({ used: heapUsed + external, dropped: droppedLogLines() })
-      process.disconnect()`,
-  )
+  const program = `
+    const text = 'x'.repeat(100)
+    for (let n = 1; n <= ${total}; n++) {
+      log.info({ n }, text)
+      if (n % 1000 === 0) await setImmediate()
+    }
+    const { heapUsed, external } = process.memoryUsage()
+    process.send({ used: heapUsed + external, dropped: droppedLogLines() })
+    process.disconnect()`
+  const child = startLogging(t, program)
   const [{ used, dropped }] = await once(child, 'message')
   t.ok(used < 100e6, `${Math.round(used / 1e6)} MB are in use; all lines have 45 MB, in two forms`)
   t.ok(dropped > total / 4, `${dropped} lines were dropped`)
@@ -79,14 +75,12 @@ t.test('a log that nobody reads takes bounded memory, and dropped lines are coun
 })
 
 t.test('a stop waits for the lines that are being read', async (t) => {
-  const child = startLogging(
-    t,
-    `
+  const program = `
     closeOnSignals(log, 5000, async () => process.send('closing'))
     for (let n = 1; n <= 5000; n++) log.info({ n }, 'x'.repeat(400))
     process.once('message', () => process.disconnect())
-    process.send('written')`,
-  )
+    process.send('written')`
+  const child = startLogging(t, program)
   await once(child, 'message')
   child.kill('SIGTERM')
   await once(child, 'message')

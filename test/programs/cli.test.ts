@@ -1,6 +1,5 @@
 import { execFile } from 'node:child_process'
-import { readFile, writeFile } from 'node:fs/promises'
-import path from 'node:path'
+import { readFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import type { Command } from 'commander'
 import t from 'tap'
@@ -14,9 +13,9 @@ t.test('a build can be run as a program, as npx and a link to it do', async (t) 
   t.equal(stdout, `${version}\n`)
 })
 
-/** The words of each command, none for the command line itself. */
-function paths(command: Command, parents: readonly string[] = []): string[][] {
-  return [[...parents], ...command.commands.flatMap((child) => paths(child, [...parents, child.name()]))]
+/** The words of each command, a space before each; none for the command line itself. */
+function paths(command: Command, parents = ''): string[] {
+  return [parents, ...command.commands.flatMap((child) => paths(child, `${parents} ${child.name()}`))]
 }
 
 t.test('--help at every level goes to standard output, with an example', async (t) => {
@@ -25,10 +24,10 @@ t.test('--help at every level goes to standard output, with an example', async (
     () => ({}),
   )
   for (const command of paths(program)) {
-    const { code, stdout, stderr } = await runCommand(t, [...command, '--help'])
-    t.strictSame([code, stderr], [0, ''], command.join(' '))
-    t.match(stdout, ['Usage: inventory', ...command].join(' '))
-    t.match(stdout, /\nExample:\n {2}inventory /, command.join(' '))
+    const { code, stdout, stderr } = await runCommand(t, `${command} --help`)
+    t.strictSame([code, stderr], [0, ''], command)
+    t.match(stdout, `Usage: inventory${command}`)
+    t.match(stdout, /\nExample:\n {2}inventory /, command)
   }
 })
 
@@ -42,21 +41,20 @@ t.test('wrong usage has exit code 2, and an unknown name gets the nearest one', 
     ['import', /missing required argument 'file'/],
     ['migrate up 1 2', /too many arguments/],
   ] as const) {
-    const outcome = await runCommand(t, words.split(' ').filter(Boolean))
+    const outcome = await runCommand(t, words)
     t.match(outcome, { code: 2, stdout: '', stderr: message }, words)
     if (words !== '') t.match(outcome.stderr, /\nAdd --help for usage\.\n$/, words)
   }
 })
 
 t.test('a line of .env that is no setting is an error that names it, and not its text', async (t) => {
-  const cwd = await temporaryFolder(t)
   for (const [text, wrong] of [
     ['# PORT: 1\n\nexport PORT=3001\r\n  LOG_LEVEL = "info"\nAPI_KEYS="one,\ntwo"\nHOST=\n', ''],
     ['PORT=3001\nLOG_LEVEL: secret\n', '2'],
     ['API_KEYS="one,\nPORT: 1"\nsecret\n=secret\nset PORT=3001', '3, 4, 5'],
   ] as const) {
-    await writeFile(path.join(cwd, '.env'), text)
-    const { stderr } = await runCommand(t, ['keys', 'list'], { cwd })
+    const cwd = await temporaryFolder(t, { '.env': text })
+    const { stderr } = await runCommand(t, 'keys list', { cwd })
     const error = /^inventory: \.env must have NAME=value on each line, .*; see line (.*)\n$/.exec(stderr)
     t.equal(error?.[1] ?? '', wrong, text)
   }

@@ -1,7 +1,6 @@
 import t, { type Test } from 'tap'
-import { inventory, runCommand, succeed } from '../support/command.ts'
-import { type TestDatabase, testDatabase } from '../support/database.ts'
-import { testRole } from '../support/roles.ts'
+import { inventory, succeed } from '../support/command.ts'
+import { type TestDatabase, testDatabase, testRole } from '../support/database.ts'
 
 const csv =
   'petId,quantity,status\n-9223372036854775808,0,available\n1,2147483647,pending\n9007199254740993,5,sold\n9223372036854775807,1,available\n'
@@ -15,8 +14,7 @@ t.test('export writes all entries in ascending petId, and an import restores the
   const other = await testDatabase(t)
   t.equal(await succeed(t, other.url, 'export'), 'petId,quantity,status')
   t.match(await inventory(t, url, 'export'), { code: 0, stdout: csv, stderr: '' })
-  const args = ['import', '-', '--rows', '4', '--mode', 'replace']
-  t.match(await runCommand(t, args, { env: { DATABASE_URL: other.url }, input: csv }), { code: 0 })
+  t.match(await inventory(t, other.url, 'import - --rows 4 --mode replace', { input: csv }), { code: 0 })
   t.equal(await succeed(t, other.url, 'export'), csv.trim())
 })
 
@@ -29,9 +27,8 @@ t.test('a row security policy that would hide rows is an error, not fewer of the
      ALTER TABLE api_keys ENABLE ROW LEVEL SECURITY;
      CREATE POLICY few ON inventory USING (quantity < 2)`,
   )
-  const env = { DATABASE_URL: role.urlOf(database.url) }
   for (const command of ['export', 'import - --rows 4', 'keys list', 'keys revoke billing']) {
-    const outcome = await runCommand(t, command.split(' '), { env, input: csv })
+    const outcome = await inventory(t, role.urlOf(database.url), command, { input: csv })
     const stderr = /\binventory: Row security would hide rows from this role: .* Use a role that sees all/
     t.match(outcome, { code: 1, stdout: '', stderr }, command)
   }

@@ -5,7 +5,7 @@ import path from 'node:path'
 import t, { type Test } from 'tap'
 import { serverFolder as folderFor } from '../../src/local/folder.ts'
 import { runCommand } from '../support/command.ts'
-import { eventually } from '../support/eventually.ts'
+import { eventually, until } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { onServer } from '../support/on-server.ts'
@@ -48,19 +48,14 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
   t.equal((await first.send('PATCH', '/v1/inventory/1', json({ quantity: 20 }))).status, 200)
   t.equal(await stopLocally(first), 0)
   t.equal(await serverProcess(cwd), undefined, 'the database has stopped as well')
-  t.match(await runCommand(t, ['migrate', 'up'], { cwd }), {
-    code: 1,
-    stderr: /DATABASE_URL must be set.*and none is running/,
-  })
+  const stopped = { code: 1, stderr: /DATABASE_URL must be set.*and none is running/ }
+  t.match(await runCommand(t, 'migrate up', { cwd }), stopped)
 
   const second = await startLocally(t, cwd, { ...strictUmask, ...libpqVariables, TOKEN: 'secret' })
   t.equal(second.key, first.key)
   t.equal((await second.send('GET', '/v1/inventory')).text, changed)
-  t.match(await runCommand(t, ['migrate', 'up'], { cwd }), {
-    code: 0,
-    stdout: 'No migration is pending.\n',
-    stderr: '',
-  })
+  const running = { code: 0, stdout: 'No migration is pending.\n', stderr: '' }
+  t.match(await runCommand(t, 'migrate up', { cwd }), running)
   const other = await (await startProgram(t, 'server', { cwd, env: { PORT: '0' } })).ended
   t.match(other, { code: 1, stderr: /Another process is using the database in .*stop that one first/ })
   t.equal((await second.send('GET', '/readyz')).status, 200)
@@ -89,14 +84,11 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
   await writeFile(path.join(cwd, '.data', 'api-key'), '')
   const third = await startLocally(t, cwd)
   t.notSame(third.key, second.key, 'an emptied file gets a new key')
-  await eventually(
-    'the end of its database',
-    async () => !programsBelow(serverFolder(cwd)).includes(Number(database)),
-  )
+  const isRunning = (): boolean => programsBelow(serverFolder(cwd)).includes(Number(database))
+  await until('the end of its database', () => !isRunning())
   t.equal((await third.send('GET', '/v1/inventory')).text, changed)
   process.kill(Number(await serverProcess(cwd)), 'SIGKILL')
-  const stdout =
-    /"level":60.*The embedded PostgreSQL has exited: SIGKILL ended it\. Its log is \S+postgres\.log"/
+  const stdout = /"level":60.*PostgreSQL has exited: SIGKILL ended it\. Its log is \S+postgres\.log"/
   t.match(await third.server.ended, { code: 1, stdout })
 })
 
@@ -144,50 +136,39 @@ t.test('a taken port is noticed before anything is started', atOnce(), async (t)
   t.strictSame(await readdir(cwd), [])
 })
 
-t.test(
-  'a start that fails late leaves nothing running, even with a Ctrl-C meanwhile',
-  atOnce(),
-  async (t) => {
-    const port = String(await freePort())
-    const cwd = await usedFolder(t)
-    for (const isInterrupted of [false, true]) {
-      const server = await startProgram(t, 'server', { cwd, env: { PORT: port, METRICS_PORT: port } })
-      await server.output(/EADDRINUSE: /)
-      if (isInterrupted) server.process.kill('SIGINT')
-      const { code, stdout } = await server.ended
-      t.equal(code, 1, `interrupted: ${isInterrupted}`)
-      t.notMatch(stdout, 'has exited')
-      t.equal(await serverProcess(cwd), undefined)
-    }
-  },
-)
+t.test('a start that fails late, even with a Ctrl-C, leaves nothing running', atOnce(), async (t) => {
+  const port = String(await freePort())
+  const cwd = await usedFolder(t)
+  for (const isInterrupted of [false, true]) {
+    const server = await startProgram(t, 'server', { cwd, env: { PORT: port, METRICS_PORT: port } })
+    await server.output(/EADDRINUSE: /)
+    if (isInterrupted) server.process.kill('SIGINT')
+    const { code, stdout } = await server.ended
+    t.equal(code, 1, `interrupted: ${isInterrupted}`)
+    t.notMatch(stdout, 'has exited')
+    t.equal(await serverProcess(cwd), undefined)
+  }
+})
 
 t.test('a server that cannot start a local database says what to do', atOnce(), async (t) => {
   const elsewhere = encodeURIComponent("Object.defineProperty(process, 'platform', { value: 'win32' })")
+  const NODE_OPTIONS = `--import data:text/javascript,${elsewhere}`
   const cwd = await newFolder(t)
   const odd = path.join(cwd, 'a$b')
   await mkdir(odd)
   // Root can write to every folder, but not below a file.
   await writeFile(path.join(cwd, '.data'), '')
-  for (const [options, stderr] of [
-    [
-      {
-        cwd: await newFolder(t),
-        env: { PORT: '0', NODE_OPTIONS: `--import data:text/javascript,${elsewhere}` },
-      },
-      /^petstore-inventory: The embedded PostgreSQL is not installed, or not available for win32-.*Set DATABASE_URL .* WSL 2/,
-    ],
-    ...(isRoot
-      ? []
-      : [
-          [
-            { cwd: odd, env: { PORT: '0' } },
-            /cannot create its data: it exited with code 1: initdb: error: .*\. Its path has a \$, .*: use another folder\./,
-          ] as const,
-        ]),
-    [{ cwd, env: { PORT: '0' } }, /^petstore-inventory: E[A-Z]+: .*\.data'\.\n$/],
-  ] as const)
-    t.match(await (await startProgram(t, 'server', options)).ended, { code: 1, stderr })
+  const unsupported = /: The embedded PostgreSQL is not .* available for win32-.*Set DATABASE_URL .* WSL 2/
+  const refused = /initdb: error: .*\. Its path has a \$, .*: use another folder\./
+  for (const [cwdOfServer, env, stderr] of [
+    [await newFolder(t), { NODE_OPTIONS }, unsupported],
+    // The database of root is elsewhere.
+    ...(isRoot ? [] : [[odd, {}, refused] as const]),
+    [cwd, {}, /^petstore-inventory: E[A-Z]+: .*\.data'\.\n$/],
+  ] as const) {
+    const server = await startProgram(t, 'server', { cwd: cwdOfServer, env: { PORT: '0', ...env } })
+    t.match(await server.ended, { code: 1, stderr })
+  }
 })
 
 t.test('without an account it says so', { ...atOnce(), skip: !isRoot }, async (t) => {

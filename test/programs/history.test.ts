@@ -1,24 +1,24 @@
 import t, { type Test } from 'tap'
 import { valueColumns } from '../../src/inventory/entry/columns.ts'
-import { importLines, inventory, succeed } from '../support/command.ts'
-import { addEntries, addKey, addMany, stockOf, testDatabase, waitForLocks } from '../support/database.ts'
+import { importLines, inventory, startCommand, succeed } from '../support/command.ts'
+import { addKey, addMany, stockOf, testDatabase, testRole, waitForLocks } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { onServer } from '../support/on-server.ts'
 import { portOf, startProgram } from '../support/program.ts'
-import { testRole } from '../support/roles.ts'
+import { trigger } from '../support/triggers.ts'
 
 // To turn the history on takes eight seconds, in which nothing happens.
 t.jobs = 4
 
-const history = (t: Test, url: string, ...args: string[]): Promise<string> =>
-  succeed(t, url, 'history', ...args)
+const history = (t: Test, url: string, command: string): Promise<string> =>
+  succeed(t, url, `history ${command}`)
 
 t.test('every acknowledged update of two processes is recorded once, and pets have no gap', async (t) => {
   const serverRole = await testRole(t)
   const database = await testDatabase(t)
-  await succeed(t, database.url, 'migrate', 'up', '--server-role', serverRole.name)
+  await succeed(t, database.url, `migrate up --server-role ${serverRole.name}`)
   const pets = [1, 2, 3, 4, 5]
   await addMany(database, pets.length, 'available')
   const key = await addKey(database, 'billing')
@@ -30,9 +30,8 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
     // Locked in the order in which the servers update them: in any other, PostgreSQL could end one of both as a deadlock.
     const all = 'SELECT pet_id FROM inventory ORDER BY pet_id FOR UPDATE'
     for (let quantity = 1; quantity <= 20; quantity++)
-      await database.query(
-        `UPDATE inventory SET quantity = ${2e9 + quantity}, status = 'sold' WHERE pet_id IN (${all})`,
-      )
+      await database.query(`UPDATE inventory SET quantity = ${2e9 + quantity}, status = 'sold'
+        WHERE pet_id IN (${all})`)
   })()
   await importLines(t, database.url, 'upsert', '6,1,', '7,1,')
   await importLines(t, database.url, 'upsert', '1,1900000001,pending', '6,1,', '8,1,')
@@ -70,19 +69,18 @@ t.test('changes are listed by pet, time and caller, as a table and as JSON', asy
   ])
   const table = /^TIME .*\n\S+Z +all +- +- .*\n\S+Z +2 +7 sold +- .*\n\S+Z +2 +- +7 sold +- +\S+ +-$/
   t.match(await history(t, database.url, '2'), table)
-  t.match(JSON.parse(await history(t, database.url, 'status', '--json')), { recording: true, changes: 6 })
-  await database.query(
-    "UPDATE inventory_history SET changed_at = now() - interval '2 h' WHERE pet_id IS NOT NULL",
-  )
-  for (const [count, ...options] of [
-    [0, '--by', 'nobody'],
-    [6, '--by', String(role), '--since', '3h'],
-    [1, '--since', '1h'],
-    [1, '-5', '--since', '3h'],
-    [3, '2', '--since', '3h'],
-  ] as const)
-    t.equal(changesIn(await history(t, database.url, '--json', ...options)).length, count, options.join())
-  t.equal((await inventory(t, database.url, 'history', '2x')).code, 2)
+  t.match(JSON.parse(await history(t, database.url, 'status --json')), { recording: true, changes: 6 })
+  const older = "changed_at = now() - interval '2 h'"
+  await database.query(`UPDATE inventory_history SET ${older} WHERE pet_id IS NOT NULL`)
+  for (const [options, count] of Object.entries({
+    '--by nobody': 0,
+    [`--by ${role} --since 3h`]: 6,
+    '--since 1h': 1,
+    '-5 --since 3h': 1,
+    '2 --since 3h': 3,
+  }))
+    t.equal(changesIn(await history(t, database.url, `--json ${options}`)).length, count, options)
+  t.equal((await inventory(t, database.url, 'history 2x')).code, 2)
 })
 
 t.test('a change of any field of an entry is recorded', async (t) => {
@@ -99,9 +97,9 @@ t.test('a change of any field of an entry is recorded', async (t) => {
 t.test('a history that version 2.0.0 has turned on goes on, also in a schema with a new name', async (t) => {
   const database = await testDatabase(t, { entries: ['1,5,sold'] })
   const url = `${database.url}?options=-c%20search_path%3Dshop,public`
-  await succeed(t, url, 'migrate', 'down', '--yes')
+  await succeed(t, url, 'migrate down --yes')
   await history(t, database.url, 'on')
-  await succeed(t, url, 'migrate', 'up')
+  await succeed(t, url, 'migrate up')
   await database.query('ALTER SCHEMA public RENAME TO shop')
   await database.query('UPDATE shop.inventory SET quantity = 0')
   await database.query(`DO $$ BEGIN
@@ -141,8 +139,7 @@ t.test('prune deletes all that is older, and says how much, also if it is interr
   // Everything but one long transaction in the middle.
   await age('old_quantity IS NULL OR pet_id > 7500')
   const release = await database.hold('LOCK TABLE inventory_history IN SHARE MODE')
-  const [args, env] = [['history', 'prune', '--keep', '90d'], { DATABASE_URL: database.url }]
-  const program = await startProgram(t, 'cli', { args, env })
+  const program = await startCommand(t, database.url, 'history prune --keep 90d')
   await waitForLocks(database)
   program.process.kill('SIGTERM')
   await release()
@@ -151,25 +148,25 @@ t.test('prune deletes all that is older, and says how much, also if it is interr
   // A busy machine may deliver the signal after the first chunk.
   const deleted = Number(/interrupted; (0|[12]0,000) changes deleted/.exec(stderr)?.[1]?.replace(',', ''))
   const rest = (22_500 - deleted).toLocaleString('en')
-  t.equal(await history(t, database.url, 'prune', '--keep', '90d'), `${rest} changes deleted`)
-  t.equal(await history(t, database.url, 'prune', '--keep', '90d'), '0 changes deleted')
+  t.equal(await history(t, database.url, 'prune --keep 90d'), `${rest} changes deleted`)
+  t.equal(await history(t, database.url, 'prune --keep 90d'), '0 changes deleted')
   t.match(await history(t, database.url, 'status'), /^Changes {4}7,500, the oldest of /m)
-  t.equal((await inventory(t, database.url, 'history', 'prune')).code, 2)
+  t.equal((await inventory(t, database.url, 'history prune')).code, 2)
 })
 
 t.test('off leaves no trigger behind, and writers are not recorded', async (t) => {
   const database = await testDatabase(t)
   await history(t, database.url, 'on')
   const open = await database.hold("INSERT INTO inventory VALUES (1, 1, 'sold')", 'COMMIT')
-  const refused = await inventory(t, database.url, 'history', 'off')
+  const refused = await inventory(t, database.url, 'history off')
   t.match(refused, { code: 1, stderr: /canceling statement due to lock timeout/ })
   await open()
   t.equal(await history(t, database.url, 'off'), 'The history is off.')
   await database.query('UPDATE inventory SET quantity = 2')
-  for (const args of [['--json'], ['list'], ['1', '--since', '1h']]) {
-    const { code, stdout, stderr } = await inventory(t, database.url, 'history', ...args)
-    t.strictSame([code, stdout.trim().split('\n').length], [3, args[0] === '--json' ? 1 : 2], args.join(' '))
-    t.match(stderr, /^inventory: the history is off, so later changes are missing; .*\n$/, args.join(' '))
+  for (const [command, lines] of Object.entries({ '--json': 1, list: 2, '1 --since 1h': 2 })) {
+    const { code, stdout, stderr } = await inventory(t, database.url, `history ${command}`)
+    t.strictSame([code, stdout.trim().split('\n').length], [3, lines], command)
+    t.match(stderr, /^inventory: the history is off, so later changes are missing; .*\n$/, command)
   }
   const triggers = "SELECT FROM pg_trigger WHERE tgrelid = 'inventory'::regclass"
   t.strictSame(await database.query(triggers), [])
@@ -179,38 +176,29 @@ t.test('off leaves no trigger behind, and writers are not recorded', async (t) =
 t.test('operators read the history, and only the owner of the tables can change it', async (t) => {
   const [server, operator] = [await testRole(t), await testRole(t)]
   const database = await testDatabase(t)
-  const roles = ['--server-role', server.name, '--operator-role', operator.name]
-  await succeed(t, database.url, 'migrate', 'up', ...roles)
+  const url = operator.urlOf(database.url)
+  const roles = `--server-role ${server.name} --operator-role ${operator.name}`
+  await succeed(t, database.url, `migrate up ${roles}`)
   await history(t, database.url, 'on')
-  await addEntries(database, ['1,1,sold'])
-  t.equal(changesIn(await history(t, operator.urlOf(database.url), '--json')).length, 1)
-  await history(t, operator.urlOf(database.url), 'status')
-  for (const args of [['on'], ['off'], ['prune', '--keep', '1d']])
-    t.match(
-      await inventory(t, operator.urlOf(database.url), 'history', ...args),
-      { code: 1, stderr: /own/ },
-      String(args),
-    )
+  await addMany(database, 1)
+  t.equal(changesIn(await history(t, url, '--json')).length, 1)
+  await history(t, url, 'status')
+  for (const command of ['history on', 'history off', 'history prune --keep 1d'])
+    t.match(await inventory(t, url, command), { code: 1, stderr: /own/ }, command)
   const select = await inventory(t, server.urlOf(database.url), 'history')
   t.match(select, { code: 1, stderr: /lacks a privilege/ })
   // A writer cannot put a table of its own in the place of the history.
   await database.query(`GRANT TEMPORARY ON DATABASE ${database.name} TO ${operator.name}`)
-  await onServer(
-    operator.urlOf(database.url),
-    `CREATE TEMPORARY TABLE inventory_history (LIKE public.inventory_history INCLUDING ALL);
-     UPDATE inventory SET quantity = 2`,
-  )
+  const deceive = 'CREATE TEMPORARY TABLE inventory_history (LIKE public.inventory_history INCLUDING ALL)'
+  await onServer(url, `${deceive}; UPDATE inventory SET quantity = 2`)
   t.match(changesIn(await history(t, database.url, '--json'))[0], { newQuantity: 2, role: operator.name })
 })
 
 t.test('once on has ended, every update of a server names its key, and lists stay cached', async (t) => {
   const database = await testDatabase(t, { entries: ['1,0,sold'] })
   // Slow once the history is on, as turning it on waits for writers.
-  await database.query(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-      IF EXISTS (SELECT FROM pg_trigger WHERE tgname = 'inventory_history_update') THEN PERFORM pg_sleep(4); END IF;
-      RETURN NEW;
-    END $$;
-    CREATE TRIGGER slow BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION slow()`)
+  const isOn = "EXISTS (SELECT FROM pg_trigger WHERE tgname = 'inventory_history_update')"
+  await database.query(trigger(`IF ${isOn} THEN PERFORM pg_sleep(4); END IF`))
   const key = await addKey(database, 'ops')
   const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
   const load = startLoad(t, { ports: [await portOf(server)], key, clients: 1, pets: [1] })

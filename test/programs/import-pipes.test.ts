@@ -1,10 +1,8 @@
-import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { runCommand } from '../support/command.ts'
-import { stockOf, type TestDatabase, testDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
-import { type Outcome, run, startProgram, temporaryFolder } from '../support/program.ts'
+import { inventory, startCommand } from '../support/command.ts'
+import { stockOf, type TestDatabase, testDatabase, waitForSessions } from '../support/database.ts'
+import { type Outcome, run, temporaryFolder } from '../support/program.ts'
 
 const csv = 'petId,quantity,status\n1,5,available\n20,600,sold\n3,7,\n'
 
@@ -15,8 +13,7 @@ const filled = (t: Test): Promise<TestDatabase> => testDatabase(t, { entries: be
 
 /** Runs a line of bash in which `$INVENTORY` is the command line, beside a file `stock.csv`. */
 async function bash(t: Test, url: string, line: string): Promise<Outcome> {
-  const cwd = await temporaryFolder(t)
-  await writeFile(path.join(cwd, 'stock.csv'), csv)
+  const cwd = await temporaryFolder(t, { 'stock.csv': csv })
   const inventory = `${process.execPath} ${path.resolve('dist/cli.js')}`
   const env = { PATH: process.env['PATH'], DATABASE_URL: url, INVENTORY: inventory }
   return run(t, 'bash', ['-c', line], { cwd, env }).ended
@@ -47,33 +44,30 @@ t.test('standard input is imported with the right number of rows, and no other p
 t.test('a pipe that is cut anywhere changes nothing', async (t) => {
   const database = await filled(t)
   const last = csv.lastIndexOf('\n', csv.length - 2) + 1
-  const importing = (input: string, ...args: string[]): Promise<Outcome> =>
-    runCommand(t, ['import', '-', ...args], { env: { DATABASE_URL: database.url }, input })
+  const importing = (input: string, rows: number, options = ''): Promise<Outcome> =>
+    inventory(t, database.url, `import - --rows ${rows} ${options}`, { input })
   const reason =
     /inventory: standard input (has no header|has . rows instead of|does not end in a newline)|wrong/
   for (const [index, cut] of [0, 1, 7, 21, 22, 23, last, last + 1, last + 3, csv.length - 1].entries()) {
     const mode = index % 2 === 0 ? 'upsert' : 'replace'
-    const outcome = await importing(csv.slice(0, cut), '--allow-removals', '--mode', mode, '--rows', '3')
+    const outcome = await importing(csv.slice(0, cut), 3, `--allow-removals --mode ${mode}`)
     t.match(outcome, { code: 3, stdout: '', stderr: /; nothing was changed\n$/ }, `${cut}`)
     t.match(outcome.stderr, reason, `${cut}`)
   }
   const open = /does not end in a newline.*"awk 1 FILE".*"awk 'END { print NR - 1 }' FILE"; nothing/
-  t.match(await importing(csv.slice(0, -1), '--rows', '3'), { code: 3, stderr: open })
+  t.match(await importing(csv.slice(0, -1), 3), { code: 3, stderr: open })
   const tooMany = /standard input has 3 rows instead of the expected 2; nothing/
-  t.match(await importing(csv, '--rows', '2'), { code: 3, stderr: tooMany })
+  t.match(await importing(csv, 2), { code: 3, stderr: tooMany })
   t.equal(await stockOf(database), before)
 })
 
 t.test('Ctrl-C ends an import that waits for its pipe, and SIGUSR1 opens no inspector', async (t) => {
   const database = await filled(t)
-  const env = { DATABASE_URL: database.url }
-  const program = await startProgram(t, 'cli', { args: ['import', '-', '--rows', '3'], env, input: null })
-  const reading = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COPY%'"
-  const readers = async (): Promise<number> => (await database.query(reading)).length
-  await eventually('the import to read', async () => (await readers()) > 0)
+  const program = await startCommand(t, database.url, 'import - --rows 3', { input: null })
+  await waitForSessions(database, "query LIKE 'COPY%'")
   program.process.kill('SIGUSR1')
   await database.query('SELECT')
   program.process.kill('SIGINT')
   t.match(await program.ended, { code: 130, stderr: /^inventory: interrupted; nothing was changed\n$/ })
-  await eventually('the session of the import to end', async () => (await readers()) === 0)
+  await waitForSessions(database, "query LIKE 'COPY%'", 0)
 })

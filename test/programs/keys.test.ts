@@ -6,16 +6,15 @@ import { startApp } from '../support/app.ts'
 import { inventory, succeed } from '../support/command.ts'
 import { addEntries, addKey, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
-import type { Outcome } from '../support/program.ts'
 
 /** The commands on the keys of a new database. */
 async function setUp(t: Test) {
   const database = await testDatabase(t)
   return {
     database,
-    keys: (...args: string[]): Promise<Outcome> => inventory(t, database.url, 'keys', ...args),
+    keys: (command: string) => inventory(t, database.url, `keys ${command}`),
     listed: async (): Promise<readonly ApiKey[]> =>
-      JSON.parse(await succeed(t, database.url, 'keys', 'list', '--all', '--json')),
+      JSON.parse(await succeed(t, database.url, 'keys list --all --json')),
   }
 }
 
@@ -24,7 +23,7 @@ const statesOf = (keys: readonly ApiKey[]): string[] => keys.map(({ state }) => 
 t.test('create prints the key alone on standard output, and keeps nothing but its digest', async (t) => {
   const { database, keys, listed } = await setUp(t)
   t.strictSame(await listed(), [])
-  const { stdout, stderr } = await keys('create', '--name', 'billing')
+  const { stdout, stderr } = await keys('create --name billing')
   t.match(stdout, /^inv_[A-Za-z0-9]{49}\n$/)
   const key = stdout.trim()
   t.match(stderr, /^The key billing \([0-9a-f]{12}\) does not expire\. It is shown only once:\n$/)
@@ -32,7 +31,7 @@ t.test('create prints the key alone on standard output, and keeps nothing but it
   t.match(await database.query('SELECT * FROM api_keys'), [
     { name: 'billing', digest: `\\x${digest}`, expires_at: null, revoked_at: null },
   ])
-  await keys('create', '--name', 'shop', '--expires', '1d')
+  await keys('create --name shop --expires 1d')
   const table = await keys('list')
   const time = '\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}Z'
   t.match(table.stdout, /^NAME +ID +STATE +CREATED +EXPIRES +REVOKED +ACCESS\n/)
@@ -46,18 +45,18 @@ t.test('create prints the key alone on standard output, and keeps nothing but it
 
 t.test('a name has one active key, and is free again when that has expired or is revoked', async (t) => {
   const { database, keys, listed } = await setUp(t)
-  const outcomes = await Promise.all([1, 2, 3].map(() => keys('create', '--name', 'billing')))
+  const outcomes = await Promise.all([1, 2, 3].map(() => keys('create --name billing')))
   t.strictSame(outcomes.map(({ code }) => code).sort(), [0, 1, 1])
   const stderr =
     /^inventory: A key named "billing" already exists\. Replace it with "inventory keys rotate billing"/
-  t.match(await keys('create', '--name', 'billing'), { code: 1, stdout: '', stderr })
-  t.equal((await keys('revoke', 'billing')).code, 0)
-  t.equal((await keys('create', '--name', 'billing')).code, 0)
+  t.match(await keys('create --name billing'), { code: 1, stdout: '', stderr })
+  t.equal((await keys('revoke billing')).code, 0)
+  t.equal((await keys('create --name billing')).code, 0)
   await database.query(
     "UPDATE api_keys SET created_at = now() - interval '2 days', expires_at = now() - interval '1 day' WHERE revoked_at IS NULL",
   )
-  t.match(await keys('rotate', 'billing'), { code: 1, stderr: /There is no active key named "billing"/ })
-  t.equal((await keys('create', '--name', 'billing')).code, 0)
+  t.match(await keys('rotate billing'), { code: 1, stderr: /There is no active key named "billing"/ })
+  t.equal((await keys('create --name billing')).code, 0)
   t.strictSame(statesOf(await listed()), ['expired', 'revoked', 'active'])
 })
 
@@ -65,9 +64,9 @@ t.test('a read-only key cannot change the stock, nor can the one that replaces i
   const { database, keys, listed } = await setUp(t)
   await addEntries(database, ['1,9,available'])
   const { port } = await startApp(t, database.url)
-  const first = await keys('create', '--name', 'shop', '--read-only')
+  const first = await keys('create --name shop --read-only')
   t.match(first.stderr, /^The key shop \([0-9a-f]{12}\) is read-only and does not expire\./)
-  const second = await keys('rotate', 'shop')
+  const second = await keys('rotate shop')
   for (const { stdout } of [first, second]) {
     const send = callerOf(port, { authorization: `Bearer ${stdout.trim()}` })
     t.equal((await send('GET', '/v1/inventory')).status, 200)
@@ -80,23 +79,23 @@ t.test('a read-only key cannot change the stock, nor can the one that replaces i
 
 t.test('revoke revokes the key with an id, or every key of a name', async (t) => {
   const { keys, listed } = await setUp(t)
-  await keys('create', '--name', 'billing')
-  await keys('rotate', 'billing')
+  await keys('create --name billing')
+  await keys('rotate billing')
   const id = (await listed())[0]?.id ?? ''
   const stderr = `The key billing (${id}) is revoked.\n`
-  t.match(await keys('revoke', 'billing', '--id', id), { code: 0, stdout: '', stderr })
+  t.match(await keys(`revoke billing --id ${id}`), { code: 0, stdout: '', stderr })
   t.strictSame(statesOf(await listed()), ['revoked', 'active'])
-  t.equal((await keys('revoke', 'billing', '--id', id)).code, 1, 'it has ended')
-  await keys('rotate', 'billing')
-  t.equal((await keys('revoke', 'billing')).code, 0)
+  t.equal((await keys(`revoke billing --id ${id}`)).code, 1, 'it has ended')
+  await keys('rotate billing')
+  t.equal((await keys('revoke billing')).code, 0)
   t.strictSame(statesOf(await listed()), ['revoked', 'revoked', 'revoked'])
-  t.match(await keys('revoke', 'billing'), { code: 1, stderr: /There is no active key named "billing"/ })
+  t.match(await keys('revoke billing'), { code: 1, stderr: /There is no active key named "billing"/ })
 })
 
 t.test('rotate makes a key of the same lifetime, and the old one ends after the overlap', async (t) => {
   const { database, keys } = await setUp(t)
-  const old = await keys('create', '--name', 'billing', '--expires', '90d')
-  const { stdout, stderr } = await keys('rotate', 'billing', '--overlap', '12h')
+  const old = await keys('create --name billing --expires 90d')
+  const { stdout, stderr } = await keys('rotate billing --overlap 12h')
   t.match(stdout, /^inv_[A-Za-z0-9]{49}\n$/)
   t.not(stdout, old.stdout)
   t.match(stderr, /^The key billing .* expires .*Z\. It is shown/)
@@ -110,11 +109,11 @@ t.test('rotate makes a key of the same lifetime, and the old one ends after the 
     { lifetime, overlap: 't' },
     { lifetime, overlap: null },
   ])
-  await Promise.all([1, 2, 3, 4].map(() => succeed(t, database.url, 'keys', 'rotate', 'billing')))
+  await Promise.all([1, 2, 3, 4].map(() => succeed(t, database.url, 'keys rotate billing')))
   const counts = `SELECT count(*) FILTER (WHERE revoked_at IS NULL) AS active, count(*) FILTER (WHERE revoked_at > now()) AS ending,
     count(*) FILTER (WHERE revoked_at IS NULL AND expires_at < now() + interval '2 days') AS soon FROM api_keys`
   t.strictSame(await database.query(counts), [{ active: '1', ending: '1', soon: '0' }], 'also at once')
-  await keys('rotate', 'billing', '--overlap', '0h', '--expires', '1d')
+  await keys('rotate billing --overlap 0h --expires 1d')
   t.strictSame(await database.query(counts), [{ active: '1', ending: '0', soon: '1' }])
 })
 
@@ -141,7 +140,7 @@ t.test('an infinite time, or one before Christ, concerns its own key only, and i
   t.strictSame(statesOf(await listed()).sort(), rows.map(([, , state]) => state).sort())
   t.match(await keys('list'), { code: 0, stdout: /^for_ever +\w+ +active +-infinity +infinity /m })
   for (const name of ['for_ever', 'late'])
-    t.match(await keys('rotate', name), { code: 0, stderr: /does not expire/ }, name)
+    t.match(await keys(`rotate ${name}`), { code: 0, stderr: /does not expire/ }, name)
 })
 
 t.test('durations are whole numbers of a unit; wrong values are refused', async (t) => {
@@ -155,7 +154,7 @@ t.test('durations are whole numbers of a unit; wrong values are refused', async 
     ['rotate x --overlap 24', /such as 90d or 24h/],
     ['create --name x --expires 20160m', /at most four digits/],
   ] as const) {
-    const outcome = await inventory(t, 'postgres://nobody@127.0.0.1:1/none', 'keys', ...command.split(' '))
+    const outcome = await inventory(t, 'postgres://nobody@127.0.0.1:1/none', `keys ${command}`)
     t.match(outcome, { code: 2, stdout: '', stderr: message }, command)
   }
 })

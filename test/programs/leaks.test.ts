@@ -5,8 +5,7 @@ import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { listRequest, updateRequest } from '../support/messages.ts'
-import { usageOf } from '../support/process-usage.ts'
-import { apiKey, startServer } from '../support/program.ts'
+import { apiKey, startServer, usageOf } from '../support/program.ts'
 import { openRaw } from '../support/raw.ts'
 
 const CALLERS = 30

@@ -1,15 +1,15 @@
-import { writeFile } from 'node:fs/promises'
-import path from 'node:path'
 import { PG_MIGRATE_LOCK_ID } from 'node-pg-migrate'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { addKey, testDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
-import { startProgram, temporaryFolder } from '../support/program.ts'
-import { testRole } from '../support/roles.ts'
+import { startCommand } from '../support/command.ts'
+import { addKey, testDatabase, testRole, waitForSessions } from '../support/database.ts'
+import { temporaryFolder } from '../support/program.ts'
 
 const PROGRAM = 'psql\u001b[31m 14'
 const lockTable = (name: string): string => `BEGIN; LOCK TABLE ${name}`
+
+const pendingUpdate = 'BEGIN; UPDATE inventory SET quantity = 2'
+const openRead = 'BEGIN; SELECT FROM inventory'
 
 /** What another session has locked, the command that waits for it, what that says, and how it fails if it does not go on waiting. */
 const waits: (readonly [held: string, command: string, lock: string, failure?: RegExp])[] = [
@@ -22,18 +22,8 @@ const waits: (readonly [held: string, command: string, lock: string, failure?: R
   ['BEGIN; SELECT FROM api_keys FOR UPDATE', 'keys rotate billing', 'a row of api_keys'],
   [lockTable('api_keys'), 'keys list', 'a lock on api_keys'],
   [lockTable('inventory'), 'status', 'a lock on inventory'],
-  [
-    'BEGIN; UPDATE inventory SET quantity = 2',
-    'history on',
-    'a lock on inventory',
-    /locked what the command needs: /,
-  ],
-  [
-    'BEGIN; SELECT FROM inventory',
-    'migrate down 9 --yes',
-    'a lock on inventory',
-    /The migration \S+ failed: /,
-  ],
+  [pendingUpdate, 'history on', 'a lock on inventory', /locked what the command needs: /],
+  [openRead, 'migrate down 9 --yes', 'a lock on inventory', /The migration \S+ failed: /],
 ]
 
 t.jobs = 3
@@ -44,13 +34,8 @@ for (const [held, command, lock, failure] of waits) {
     const holder = await connect(t, database.url)
     await holder.query(held)
     const { rows } = await holder.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
-    const cwd = await temporaryFolder(t)
-    await writeFile(path.join(cwd, 'stock.csv'), 'petId,quantity\n1,2\n')
-    const program = await startProgram(t, 'cli', {
-      args: command.split(' '),
-      env: { DATABASE_URL: database.url },
-      cwd,
-    })
+    const cwd = await temporaryFolder(t, { 'stock.csv': 'petId,quantity\n1,2\n' })
+    const program = await startCommand(t, database.url, command, { cwd })
     // PostgreSQL replaces the control character itself.
     const session = `process ${rows[0]?.pid} \\(role postgres, psql[^ ]+ 14, (in a transaction|connected) since \\d[-0-9:.T]+Z\\)`
     await program.output(new RegExp(`^inventory: waiting for ${lock}, which ${session} has$`, 'm'))
@@ -60,9 +45,7 @@ for (const [held, command, lock, failure] of waits) {
     if (failure !== undefined) t.match(stderr, failure)
     t.equal(stderr.split('waiting for').length, 2, 'once')
     t.notMatch(stderr, '\u001b')
-    const left =
-      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ 'cli$'"
-    await eventually('the end of its sessions', async () => (await database.query(left)).length === 0)
+    await waitForSessions(database, "application_name ~ 'cli$'", 0)
   })
 }
 
@@ -73,8 +56,7 @@ t.test('a role without privileges is told of the session of another', async (t) 
   await addKey(database, 'billing')
   const holder = await connect(t, database.url)
   await holder.query('BEGIN; SELECT FROM api_keys FOR UPDATE')
-  const env = { DATABASE_URL: role.urlOf(database.url) }
-  const program = await startProgram(t, 'cli', { args: ['keys', 'revoke', 'billing'], env })
+  const program = await startCommand(t, role.urlOf(database.url), 'keys revoke billing')
   await program.output(/waiting for a row of api_keys, which process \d+ \(role postgres, psql\S+ 14\) has\n/)
   await holder.end()
   t.match(await program.ended, { code: 0 })

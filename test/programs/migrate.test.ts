@@ -2,14 +2,12 @@ import { readFile, rename, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { knownMigrations } from '../../src/database/admin/migrations.ts'
-import { runCommand } from '../support/command.ts'
-import { type TestDatabase, testDatabase } from '../support/database.ts'
-import { copyPackage, type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
-import { testRole } from '../support/roles.ts'
+import { runCommand, startCommand } from '../support/command.ts'
+import { type TestDatabase, testDatabase, testRole } from '../support/database.ts'
+import { copyPackage, type Outcome, temporaryFolder } from '../support/program.ts'
 
-async function run(t: Test, args: string[], env: Record<string, string>): Promise<Outcome> {
-  return runCommand(t, ['migrate', ...args], { env })
-}
+const run = (t: Test, url: string, command: string, env: Record<string, string> = {}) =>
+  runCommand(t, `migrate ${command}`, { env: { DATABASE_URL: url, ...env } })
 
 /** Everything that migrations make, as text: columns, constraints and indexes. */
 async function schemaOf(database: TestDatabase): Promise<unknown> {
@@ -25,29 +23,27 @@ async function schemaOf(database: TestDatabase): Promise<unknown> {
 
 t.test('up, down and up again leave the same schema as up', async (t) => {
   const database = await testDatabase(t, { empty: true })
-  const env = { DATABASE_URL: database.url }
   const empty = await schemaOf(database)
-  t.equal((await run(t, ['up'], env)).code, 0)
+  t.equal((await run(t, database.url, 'up')).code, 0)
   const migrated = await schemaOf(database)
   t.notSame(migrated, empty)
-  t.match(await run(t, ['up'], { DATABASE_URL: `${database.url}?schema=shop` }), {
+  t.match(await run(t, `${database.url}?schema=shop`, 'up'), {
     code: 0,
     stdout: 'No migration is pending.\n',
     stderr: 'inventory: schema in DATABASE_URL has no effect\n',
   })
   t.strictSame(await schemaOf(database), migrated)
   const names = await database.query('SELECT name FROM pgmigrations')
-  t.equal((await run(t, ['down', String(names.length), '--yes'], env)).code, 0)
+  t.equal((await run(t, database.url, `down ${names.length} --yes`)).code, 0)
   t.strictSame(await schemaOf(database), empty)
-  t.equal((await run(t, ['up'], env)).code, 0)
+  t.equal((await run(t, database.url, 'up')).code, 0)
   t.strictSame(await schemaOf(database), migrated)
 })
 
 t.test('a migration that cannot get its lock soon fails and changes nothing', async (t) => {
   const database = await testDatabase(t)
   const release = await database.hold('SELECT * FROM inventory, api_keys')
-  const all = String(knownMigrations.length)
-  t.match(await run(t, ['down', all, '--yes'], { DATABASE_URL: database.url }), {
+  t.match(await run(t, database.url, `down ${knownMigrations.length} --yes`), {
     code: 1,
     stderr: /The migration \S+ failed: canceling statement due to lock timeout; nothing was changed\.\n$/,
   })
@@ -58,14 +54,14 @@ t.test('a migration that cannot get its lock soon fails and changes nothing', as
 t.test('a read-only server, and a role that may not create tables, are named in one message', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t, { empty: true })
-  t.match(await run(t, ['up'], { DATABASE_URL: role.urlOf(database.url) }), {
+  t.match(await run(t, role.urlOf(database.url), 'up'), {
     code: 1,
     stdout: '',
     stderr:
       /^inventory: .*permission denied for schema public.*; nothing was changed\. Run this as the owner of the tables\.\n$/,
   })
   await database.query(`ALTER DATABASE ${database.name} SET default_transaction_read_only = on`)
-  t.match(await run(t, ['up'], { DATABASE_URL: database.url }), {
+  t.match(await run(t, database.url, 'up'), {
     code: 1,
     stderr: /^inventory: .*cannot execute CREATE TABLE in a read-only transaction.*\n$/,
   })
@@ -79,7 +75,7 @@ t.test('the table refuses what the interface has no words for', async (t) => {
 
 t.test('create writes an empty migration named after the present moment', async (t) => {
   const cwd = await temporaryFolder(t)
-  const { code, stdout } = await runCommand(t, ['migrate', 'create', 'add-price'], { cwd })
+  const { code, stdout } = await runCommand(t, 'migrate create add-price', { cwd })
   t.equal(code, 0)
   t.match(stdout, /^migrations[/\\]\d{17}_add-price\.sql\n$/)
   t.match(await readFile(path.join(cwd, stdout.trim()), 'utf8'), /-- Up Migration[\s\S]*-- Down Migration/)
@@ -87,47 +83,46 @@ t.test('create writes an empty migration named after the present moment', async 
 
 t.test('down says what it rolls back, and takes a confirmation', async (t) => {
   const database = await testDatabase(t)
-  const env = { DATABASE_URL: database.url }
   const plan = `This rolls back ${knownMigrations.toReversed().join(', ')}, and deletes the data that they added`
-  const down = ['down', String(knownMigrations.length)]
-  t.match(await run(t, down, env), {
+  const down = `down ${knownMigrations.length}`
+  const stderr = `inventory: ${plan}; nothing was changed. To confirm, add --yes.\n`
+  t.match(await run(t, database.url, down), { code: 5, stderr })
+  const production = { NODE_ENV: 'production' }
+  t.match(await run(t, database.url, `${down} --yes`, production), {
     code: 5,
-    stderr: `inventory: ${plan}; nothing was changed. To confirm, add --yes.\n`,
+    stderr: /, and deletes .* add --force/,
   })
-  const production = { ...env, NODE_ENV: 'production' }
-  t.match(await run(t, [...down, '--yes'], production), { code: 5, stderr: /, and deletes .* add --force/ })
   t.equal((await database.query('SELECT FROM pgmigrations')).length, knownMigrations.length)
-  t.match(await run(t, [...down, '--yes', '--force'], production), { code: 0, stderr: '' })
+  t.match(await run(t, database.url, `${down} --yes --force`, production), { code: 0, stderr: '' })
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
 })
 
 t.test('status shows the states of the migrations, and up refuses one out of order', async (t) => {
   const database = await testDatabase(t, { empty: true })
-  const env = { DATABASE_URL: database.url }
   const states = async (): Promise<[number | null, Record<string, string>]> => {
-    const { code, stdout } = await run(t, ['status', '--json'], env)
+    const { code, stdout } = await run(t, database.url, 'status --json')
     const records: { name: string; state: string }[] = JSON.parse(stdout)
     return [code, Object.fromEntries(records.map(({ name, state }) => [name, state]))]
   }
   const all = (state: string): Record<string, string> =>
     Object.fromEntries(knownMigrations.map((name) => [name, state]))
   t.strictSame(await states(), [3, all('pending')])
-  t.equal((await run(t, ['up'], env)).code, 0)
+  t.equal((await run(t, database.url, 'up')).code, 0)
   t.strictSame(await states(), [0, all('applied')])
   const stdout = /^MIGRATION +STATE +APPLIED\n\d{17}_create-inventory +applied +\d{4}-/
-  t.match(await run(t, ['status'], env), { stdout })
+  t.match(await run(t, database.url, 'status'), { stdout })
 
   const newer = '29990101000000001_add-price'
   await database.query(`INSERT INTO pgmigrations (name, run_on) VALUES ('${newer}', now())`)
   t.strictSame(await states(), [0, { ...all('applied'), [newer]: 'unknown' }], 'no error')
-  t.match(await run(t, ['down', '--yes'], env), {
+  t.match(await run(t, database.url, 'down --yes'), {
     code: 1,
     stderr: `inventory: Definitions of migrations ${newer} have been deleted; nothing was changed. Run the version that has their files.\n`,
   })
   const [first = '', second = ''] = knownMigrations
   await database.query('DELETE FROM pgmigrations WHERE name = $1', [first])
   t.match(await states(), [3, { [first]: 'pending', [second]: 'applied' }])
-  t.match(await run(t, ['up'], env), {
+  t.match(await run(t, database.url, 'up'), {
     code: 1,
     stderr: `inventory: Not run migration ${first} is preceding already run migration ${second}; nothing was changed. Migrations run in the order of their names: rename ${second}, its file and its row in the table pgmigrations, to a name before ${first}.\n`,
   })
@@ -139,19 +134,16 @@ t.test('a migration of the operator that is newer than one of the next version i
   const fileOf = (name: string): string => path.join(folder, 'migrations', `${name}.sql`)
   const add = (name: string): Promise<void> =>
     writeFile(fileOf(name), '-- Up Migration\nSELECT;\n\n-- Down Migration\nSELECT;\n')
-  const migrate = async (...args: string[]): Promise<Outcome> => {
-    const options = { env: { DATABASE_URL: database.url }, programs: path.join(folder, 'dist') }
-    return (await startProgram(t, 'cli', { args: ['migrate', ...args], ...options })).ended
-  }
+  const programs = path.join(folder, 'dist')
+  const migrate = async (command: string): Promise<Outcome> =>
+    (await startCommand(t, database.url, `migrate ${command}`, { programs })).ended
   const [own, next, renamed] = ['29990101000000000_own', '29980101000000000_next', '29970101000000000_own']
   await add(own)
   t.match(await migrate('up'), { code: 0, stdout: `Applied ${own}\n` })
   await add(next)
-  const stderr = new RegExp(
-    `; nothing was changed\\. .* rename ${own}, its file and .* to a name before ${next}\\.\n$`,
-  )
-  for (const args of [['up'], ['down', '--yes']])
-    t.match(await migrate(...args), { code: 1, stderr }, String(args))
+  const advice = `rename ${own}, its file and .* to a name before ${next}`
+  const stderr = new RegExp(`; nothing was changed\\. .* ${advice}\\.\n$`)
+  for (const command of ['up', 'down --yes']) t.match(await migrate(command), { code: 1, stderr }, command)
 
   await rename(fileOf(own), fileOf(renamed))
   await database.query(`UPDATE pgmigrations SET name = '${renamed}' WHERE name = '${own}'`)
@@ -160,32 +152,30 @@ t.test('a migration of the operator that is newer than one of the next version i
 
 t.test('the table of another program that uses node-pg-migrate is left alone', async (t) => {
   const database = await testDatabase(t, { empty: true })
-  const env = { DATABASE_URL: database.url }
   await database.query(
     `CREATE TABLE pgmigrations (id serial PRIMARY KEY, name varchar(255) NOT NULL, run_on timestamp NOT NULL);
      INSERT INTO pgmigrations (name, run_on) VALUES ('20991231000000000_create-users', '2026-01-02'), ('1700000000000_init', now())`,
   )
   const before = await database.query('TABLE pgmigrations')
-  for (const args of [['up'], ['down', '--yes']]) {
+  for (const command of ['up', 'down --yes']) {
     const stderr =
       /^inventory: The table pgmigrations belongs to another program: it lists the migration 1700000000000_init; nothing was changed\. Give the inventory a database of its own, /
-    t.match(await run(t, args, env), { code: 1, stdout: '', stderr }, String(args))
+    t.match(await run(t, database.url, command), { code: 1, stdout: '', stderr }, command)
   }
   t.strictSame(await database.query('TABLE pgmigrations'), before)
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
 
   // What the message advises.
   await database.query(`CREATE SCHEMA shop; ALTER DATABASE ${database.name} SET search_path = shop`)
-  t.equal((await run(t, ['up'], env)).code, 0)
+  t.equal((await run(t, database.url, 'up')).code, 0)
   t.strictSame(await database.query('TABLE public.pgmigrations'), before)
 })
 
 t.test('the newest migration is the last by name, whatever the times say', async (t) => {
   const database = await testDatabase(t, { empty: true })
-  const env = { DATABASE_URL: database.url }
   await database.query(`ALTER DATABASE ${database.name} SET TimeZone = 'Pacific/Kiritimati'`)
-  t.equal((await run(t, ['up'], env)).code, 0)
-  const [record]: { appliedAt: string }[] = JSON.parse((await run(t, ['status', '--json'], env)).stdout)
+  t.equal((await run(t, database.url, 'up')).code, 0)
+  const [record]: { appliedAt: string }[] = JSON.parse((await run(t, database.url, 'status --json')).stdout)
   t.ok(Math.abs(Date.parse(record?.appliedAt ?? '') - Date.now()) < 600_000, 'their times are in UTC')
 
   // As after a change of the time zone, at the end of daylight saving time, and in a table that was copied in another order.
@@ -197,8 +187,12 @@ t.test('the newest migration is the last by name, whatever the times say', async
     "run_on = run_on + interval '14 hours'",
   ]) {
     await database.query(`UPDATE pgmigrations SET ${disorder}`)
-    t.match(await run(t, ['down', '--yes'], env), { code: 0, stdout: `Rolled back ${newest}\n` }, disorder)
-    t.match(await run(t, ['up'], env), { code: 0, stdout: `Applied ${newest}\n` }, disorder)
+    t.match(
+      await run(t, database.url, 'down --yes'),
+      { code: 0, stdout: `Rolled back ${newest}\n` },
+      disorder,
+    )
+    t.match(await run(t, database.url, 'up'), { code: 0, stdout: `Applied ${newest}\n` }, disorder)
     const rows = await database.query('SELECT name FROM pgmigrations ORDER BY run_on, id')
     const names = rows.map(({ name }) => name)
     t.strictSame(names, knownMigrations, 'earlier versions, which go by the times, accept them')

@@ -1,12 +1,11 @@
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
-import { addKey, testDatabase } from '../support/database.ts'
+import { addKey, testDatabase, testRole } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { startServer } from '../support/program.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
 import { startRelay } from '../support/relay.ts'
-import { testRole } from '../support/roles.ts'
 
 const fixed = 'a-fixed-key-0123456789abcdefghijklmnop'
 

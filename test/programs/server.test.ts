@@ -1,26 +1,24 @@
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { mkdir, writeFile } from 'node:fs/promises'
+import { mkdir } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { explain } from '../../src/process/explain.ts'
 import { printableLines } from '../../src/process/printable.ts'
-import { startApp } from '../support/app.ts'
-import { testDatabase } from '../support/database.ts'
+import { apiKey, startApp } from '../support/app.ts'
+import { testDatabase, testRole } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, callerOf } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { startLogin } from '../support/login.ts'
-import { updateRequest } from '../support/messages.ts'
+import { listRequest, updateRequest } from '../support/messages.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { freePort } from '../support/other-program.ts'
 import {
-  apiKey,
   persistentCaller,
   portOf,
-  type RunningServer,
   run,
   startProgram,
   startServer,
@@ -28,7 +26,6 @@ import {
 } from '../support/program.ts'
 import { openRaw, statusesIn } from '../support/raw.ts'
 import { startLackingServer } from '../support/relay.ts'
-import { testRole } from '../support/roles.ts'
 
 const headers = { authorization: `Bearer ${apiKey}` }
 
@@ -65,11 +62,11 @@ t.test('on SIGTERM it answers what is in flight, waits for nothing idle, and exi
 t.test('a stop has a time limit, and a second signal exits at once', atOnce(), async (t) => {
   // Larger than the buffers of a connection.
   const database = await testDatabase(t, { entries: 200_000 })
-  const start = async (): Promise<RunningServer> => {
+  const start = async () => {
     const server = await startServer(t, { DATABASE_URL: database.url })
     const { socket } = await openRaw(server.port)
     // A list that is not read is in flight for longer than the stop may take.
-    socket.write(`GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`)
+    socket.write(listRequest())
     await once(socket, 'data')
     socket.pause()
     return server
@@ -110,9 +107,8 @@ t.test('a start logs what an operator has to know', atOnce(), async (t) => {
 
 t.test('the server reads .env, which the environment overrides', atOnce(), async (t) => {
   const { url } = await testDatabase(t)
-  const cwd = await temporaryFolder(t)
   const settings = `\uFEFFDATABASE_URL=${url}\r\nAPI_KEYS=${apiKey}\nPORT=http\nMETRICS_PORT=0\n`
-  await writeFile(`${cwd}/.env`, settings)
+  const cwd = await temporaryFolder(t, { '.env': settings })
   const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
   const send = callerOf(await portOf(server), headers)
   t.equal((await send('GET', '/v1/inventory')).status, 200)
@@ -160,9 +156,9 @@ t.test('localhost is listened on at its IPv4 address alone', atOnce(), async (t)
 t.test('a start that fails exits with 1 after one message', atOnce(), async (t) => {
   const { url: DATABASE_URL } = await testDatabase(t)
   const taken = String(await listen(t, createServer()))
-  const [folder, utf16] = [await temporaryFolder(t), await temporaryFolder(t)]
+  const folder = await temporaryFolder(t)
   await mkdir(`${folder}/.env`)
-  await writeFile(`${utf16}/.env`, '\uFEFFPORT=http\r\n', 'utf16le')
+  const utf16 = await temporaryFolder(t, { '.env': Buffer.from('\uFEFFPORT=http\r\n', 'utf16le') })
   const inUse = `petstore-inventory: The service cannot listen: .*EADDRINUSE.* 127\\.0\\.0\\.1:${taken}\\. Use another port: `
   for (const [options, message] of [
     [{ env: { PORT: 'x', LOG_LEVEL: '\u202ey' } }, /PORT must be .*\n.*LOG_LEVEL must be .*, not "\\u202ey"/],

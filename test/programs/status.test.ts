@@ -3,15 +3,15 @@ import { inventory, succeed } from '../support/command.ts'
 import { testDatabase } from '../support/database.ts'
 import { startRelay } from '../support/relay.ts'
 
-const statusOf = async (t: Test, url: string, ...args: string[]) => {
-  const { code, stdout } = await inventory(t, url, 'status', '--json', ...args)
+const statusOf = async (t: Test, url: string) => {
+  const { code, stdout } = await inventory(t, url, 'status --json')
   return { code, ...JSON.parse(stdout) }
 }
 
 t.test('status shows the server, the schema, the entries and the keys', async (t) => {
   const database = await testDatabase(t, { entries: ['1,9,sold', '2,9,sold', '3,9,available'] })
-  for (const args of ['create --name shop', 'create --name billing', 'rotate billing', 'revoke shop'])
-    await succeed(t, database.url, 'keys', ...args.split(' '))
+  for (const change of ['create --name shop', 'create --name billing', 'rotate billing', 'revoke shop'])
+    await succeed(t, database.url, `keys ${change}`)
   const { host, port, pathname } = new URL(database.url)
   const address = `${port === '' ? `${host}:5432` : host}${pathname}`
   t.match(await statusOf(t, database.url), {
@@ -31,7 +31,7 @@ t.test('status shows the server, the schema, the entries and the keys', async (t
 
 t.test('status shows the last backup and read-only sessions, and warns of disabled triggers', async (t) => {
   const { url, name, query } = await testDatabase(t)
-  await succeed(t, url, 'history', 'on')
+  await succeed(t, url, 'history on')
   await query(
     `COMMENT ON DATABASE "${name}" IS 'Last backup: 2026-11-24T03:00:00Z';
      ALTER TABLE inventory DISABLE TRIGGER ALL;
@@ -56,7 +56,7 @@ t.test('a schema behind this version has an exit code of its own; a newer one is
     warnings: [/behind; run "inventory migrate up"/],
   })
   t.match(expected.schema.pending, [/^\d{17}_create-inventory$/])
-  await succeed(t, database.url, 'migrate', 'up')
+  await succeed(t, database.url, 'migrate up')
   await database.query("INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_later', now())")
   const ahead = await statusOf(t, database.url)
   t.match(ahead, { code: 0, schema: { pending: [], unknown: ['29991231000000000_later'] } })
@@ -67,24 +67,17 @@ t.test('a database that cannot be used is reported in one message without its pa
   const empty = await testDatabase(t, { empty: true })
   const silent = await startRelay(t, database.url)
   silent.stall()
+  const away = 'postgres://u:secret@127.0.0.1:1/x'
   for (const [url, message] of [
-    [
-      'postgres://u:secret@127.0.0.1:1/x',
-      /^inventory: PostgreSQL cannot be reached: connect ECONNREFUSED 127\.0\.0\.1:1\. Check that it is running/,
-    ],
-    [
-      silent.url,
-      /^inventory: PostgreSQL cannot be reached: .*timeout.*\. Check .*, the network, and DATABASE_URL\.\n$/,
-    ],
-    [
-      empty.url,
-      /^inventory: The database schema is behind this version, or the role may not use it: relation "\w+" does not exist\. Run "inventory migrate up"/,
-    ],
+    [away, /cannot be reached: connect ECONNREFUSED 127\.0\.0\.1:1\. Check that it is running/],
+    [silent.url, /cannot be reached: .*timeout.*\. Check .*, the network, and DATABASE_URL\.\n$/],
+    [empty.url, /schema is behind .*: relation "\w+" does not exist\. Run "inventory migrate up"/],
   ] as const) {
     for (const command of ['keys list', 'export']) {
-      const outcome = await inventory(t, url, ...command.split(' '))
-      t.match(outcome, { code: 1, stdout: '', stderr: message }, command)
-      t.notMatch(outcome.stderr, /\n\s+at |secret/)
+      const { code, stdout, stderr } = await inventory(t, url, command)
+      t.strictSame([code, stdout, stderr.split('\n').length], [1, '', 2], command)
+      t.match(stderr, message, command)
+      t.notMatch(stderr, /\n\s+at |secret/, command)
     }
   }
 })

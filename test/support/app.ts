@@ -1,17 +1,44 @@
 import type { OutgoingHttpHeaders } from 'node:http'
-import { Writable } from 'node:stream'
 import { pino } from 'pino'
 import type { Test } from 'tap'
 import { loadConfig } from '../../src/config/load-config.ts'
 import { version } from '../../src/config/version.ts'
-import type { AppOptions } from '../../src/http/app.ts'
+import { listLimits, probeLimits, requestLimits } from '../../src/database/time-limits.ts'
+import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { type ServiceTimings, serviceTimings, startService as start } from '../../src/service.ts'
 import type { Tracing } from '../../src/tracing/tracing.ts'
 import { type Entries, testDatabase } from './database.ts'
-import { callerOf, json } from './http.ts'
-import { longLimits } from './limits.ts'
-import { type Sample, samplesIn } from './metrics.ts'
+import { type Answer, callerOf, json } from './http.ts'
+import { samplesIn, total } from './metrics.ts'
 import { apiKey } from './program.ts'
+
+/** Ten minutes: however busy a machine is, only what hangs reaches it. */
+const LONG_MS = 600_000
+
+const long = { connect: LONG_MS, statement: LONG_MS, answer: 2 * LONG_MS }
+
+/** The time limits of tests. A statement still gives up a locked row as soon as in production. */
+export const longLimits = {
+  requests: { ...requestLimits, ...long },
+  lists: { ...listLimits, ...long, lock: LONG_MS },
+  probe: { ...probeLimits, ...long },
+  app: {
+    arrivalMs: LONG_MS,
+    stallMs: LONG_MS,
+    // No load balancer has to notice that the service stops.
+    drainMs: 0,
+    closeGraceMs: 500,
+    updates: { ...appTimeouts.updates, wait: LONG_MS },
+  },
+}
+
+/** With as much time for locks: nothing but the test ends a wait. */
+export const endlessLimits = { requests: { ...longLimits.requests, lock: LONG_MS } }
+
+/** For an update that cannot be served: twice as long as in production, so that a busy machine serves the others meanwhile. */
+export const shortWaits = {
+  app: { ...longLimits.app, updates: { ...appTimeouts.updates, wait: 2 * appTimeouts.updates.wait } },
+}
 
 export { apiKey }
 
@@ -35,13 +62,7 @@ export async function startApp(
 ) {
   /** The log so far, a parsed line each. */
   const log: Record<string, unknown>[] = []
-  const stream = new Writable({
-    write(chunk: Buffer, _encoding, done) {
-      log.push(JSON.parse(chunk.toString()))
-      done()
-    },
-  })
-  const logger = pino({ base: null }, stream)
+  const logger = pino({ base: null }, { write: (line) => log.push(JSON.parse(line)) })
   const config = loadConfig({ DATABASE_URL: databaseUrl, PORT: '0', API_KEYS: `tests:${apiKey}`, ...env })
   const options = { ...config, version, databaseUrl, tracing }
   const service = await start(options, { ...serviceTimings, ...longLimits, ...timings }, logger, app)
@@ -53,16 +74,24 @@ export async function startApp(
   t.teardown(close)
   const port = Number(new URL(service.address).port)
   const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
+  const update = (petId: number | string, quantity: number, headers?: OutgoingHttpHeaders): Promise<Answer> =>
+    send('PATCH', `/v1/inventory/${petId}`, json({ quantity }, headers))
+  /** The metrics of the service, without those of the process. */
+  const scrape = async () => samplesIn(await service.metrics.scrape())
   return {
     port,
     log,
     close,
     /** Sends a request with the key. */
     send,
-    update: (petId: number | string, quantity: number, headers?: OutgoingHttpHeaders) =>
-      send('PATCH', `/v1/inventory/${petId}`, json({ quantity }, headers)),
-    /** The metrics of the service, without those of the process. */
-    scrape: async (): Promise<Sample[]> => samplesIn(await service.metrics.scrape()),
+    update,
+    scrape,
+    /** The value of a metric, or the sum of those with these labels. */
+    metric: async (name: string, labels?: Readonly<Record<string, string>>): Promise<number> =>
+      total(await scrape(), name, labels),
+    /** Updates the pets from 1 to `count`, or from another one on, at once. */
+    updateAll: (count: number, quantity: number, first = 1): Promise<Answer[]> =>
+      Promise.all(Array.from({ length: count }, (_, index) => update(first + index, quantity))),
   }
 }
 

@@ -23,11 +23,8 @@ export async function startBalancer(
   const port = await freePort()
   const image = process.env['TEST_HAPROXY_IMAGE']
   const start = image === undefined ? startProgram : startContainer
-  const addresses = {
-    LISTEN: `127.0.0.1:${port}`,
-    SERVER_1: `127.0.0.1:${one}`,
-    SERVER_2: `127.0.0.1:${two}`,
-  }
+  const at = (port: number): string => `127.0.0.1:${port}`
+  const addresses = { LISTEN: at(port), SERVER_1: at(one), SERVER_2: at(two) }
   return { port, ...(await start(t, config, { ...addresses, ...env }, image)) }
 }
 

@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import path from 'node:path'
 import type { Test } from 'tap'
-import { type Outcome, startProgram, temporaryFolder } from './program.ts'
+import { type Outcome, type ProgramOptions, startProgram, temporaryFolder } from './program.ts'
 
 /** What a command gets. */
 export interface Command {
@@ -14,6 +14,12 @@ export interface Command {
 
 const idleHosts: ChildProcess[] = []
 
+/** The words of a command, or a line with them that has no other space. */
+type Words = string | readonly string[]
+
+const wordsOf = (command: Words): string[] =>
+  typeof command === 'string' ? command.split(' ').filter(Boolean) : [...command]
+
 /**
  * Runs a command as `dist/cli.js` does, with no other environment than what is given, in an empty folder unless told otherwise.
  * One process runs many commands, as a start takes longer than most of them. For signals, pipes and terminals, see
@@ -21,32 +27,34 @@ const idleHosts: ChildProcess[] = []
  */
 export async function runCommand(
   t: Test,
-  args: readonly string[],
+  words: Words,
   { env = {}, cwd, input = '' }: Partial<Command> = {},
 ): Promise<Outcome> {
   // Options of Node need a process of their own.
-  const command = { env, cwd: cwd ?? (await temporaryFolder(t)), input }
-  if ('NODE_OPTIONS' in env) return (await startProgram(t, 'cli', { args: [...args], ...command })).ended
-  return runInHost({ args, ...command })
+  const command = { args: wordsOf(words), env, cwd: cwd ?? (await temporaryFolder(t)), input }
+  return 'NODE_OPTIONS' in env ? (await startProgram(t, 'cli', command)).ended : runInHost(command)
 }
 
 /** Runs a command on a database. */
-export async function inventory(t: Test, url: string, ...args: string[]): Promise<Outcome> {
-  return runCommand(t, args, { env: { DATABASE_URL: url } })
-}
+export const inventory = (t: Test, url: string, command: Words, options: Partial<Command> = {}) =>
+  runCommand(t, command, { env: { DATABASE_URL: url }, ...options })
+
+/** Starts a command on a database as a process of its own. */
+export const startCommand = (t: Test, url: string, command: Words, options: ProgramOptions = {}) =>
+  startProgram(t, 'cli', { args: wordsOf(command), env: { DATABASE_URL: url }, ...options })
 
 /** Runs a command on a database, which must succeed, and returns what it prints. */
-export async function succeed(t: Test, url: string, ...args: string[]): Promise<string> {
-  const { code, stdout, stderr } = await inventory(t, url, ...args)
-  if (code !== 0) throw new Error(`${args.join(' ')}: exit code ${code}, ${stderr}`)
+export async function succeed(t: Test, url: string, command: string): Promise<string> {
+  const { code, stdout, stderr } = await inventory(t, url, command)
+  if (code !== 0) throw new Error(`${command}: exit code ${code}, ${stderr}`)
   return stdout.trim()
 }
 
 /** Imports lines of CSV with a petId, a quantity and a status, which must succeed. */
 export async function importLines(t: Test, url: string, mode: string, ...lines: string[]): Promise<void> {
-  const args = ['import', '-', '--rows', String(lines.length), '--allow-removals', '--mode', mode]
+  const command = `import - --rows ${lines.length} --allow-removals --mode ${mode}`
   const input = `${['petId,quantity,status', ...lines].join('\n')}\n`
-  t.match(await runCommand(t, args, { env: { DATABASE_URL: url }, input }), { code: 0 })
+  t.match(await inventory(t, url, command, { input }), { code: 0 })
 }
 
 async function runInHost(command: Command): Promise<Outcome> {

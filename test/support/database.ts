@@ -70,9 +70,41 @@ export async function addKey(database: TestDatabase, name: string, expires: stri
   return key
 }
 
-/** Resolves when that many sessions of clients of the database, not of autovacuum, wait for a lock. */
-export async function waitForLocks(database: TestDatabase, count = 1): Promise<void> {
-  const waiting = `SELECT FROM pg_stat_activity
-    WHERE wait_event_type = 'Lock' AND datname = current_database() AND backend_type = 'client backend'`
-  await eventually('sessions to wait', async () => (await database.query(waiting)).length >= count)
+/** Resolves when at least that many sessions of clients of the database, not of autovacuum, meet a condition; with 0, when none does. */
+export async function waitForSessions({ query }: TestDatabase, condition: string, count = 1): Promise<void> {
+  const sessions = `SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_type = 'client backend' AND ${condition}`
+  await eventually(`${count || 'no'} sessions with ${condition}`, async () => {
+    const { length } = await query(sessions)
+    return count === 0 ? length === 0 : length >= count
+  })
+}
+
+/** Resolves when at least that many of them wait for a lock. */
+export function waitForLocks(database: TestDatabase, count = 1): Promise<void> {
+  return waitForSessions(database, "wait_event_type = 'Lock'", count)
+}
+
+/** A role of a test's own, without any privileges. */
+export type TestRole = Awaited<ReturnType<typeof testRole>>
+
+/** Makes a role that may log in. To be called before the database is made, which has to go first. */
+export async function testRole(t: Test) {
+  const { TEST_SERVER_URL: serverUrl = '' } = process.env
+  const name = `test_role_${randomBytes(8).toString('hex')}`
+  const password = randomBytes(16).toString('hex')
+  await onServer(serverUrl, `CREATE ROLE ${name} LOGIN PASSWORD '${password}'`)
+  t.teardown(() => onServer(serverUrl, `DROP ROLE ${name}`))
+  return {
+    name,
+    /** Occurs nowhere else, so that a text can be searched for it. */
+    password,
+    /** The address of a database as this role. */
+    urlOf(databaseUrl: string): string {
+      const url = new URL(databaseUrl)
+      url.username = name
+      url.password = password
+      return url.href
+    },
+  }
 }

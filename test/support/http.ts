@@ -1,5 +1,6 @@
 import { type Agent, type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http'
 import { Agent as SecureAgent } from 'node:https'
+import type { Test } from 'tap'
 
 export interface Answer {
   readonly status: number
@@ -43,4 +44,13 @@ export function json(body: string | object, headers: OutgoingHttpHeaders = {}): 
     headers: { 'content-type': 'application/json', ...headers },
     body: typeof body === 'string' ? body : JSON.stringify(body),
   }
+}
+
+/** Asserts that a response is the one error body and nothing else, with the status and code that it should have. */
+export function isError(t: Test, answer: Omit<Answer, 'body'>, status: number, code: string, title = code) {
+  t.equal(answer.status, status, `${title}: the status`)
+  t.match(answer.headers['content-type'], /^application\/json(; charset=utf-8)?$/, `${title}: the media type`)
+  const { message, ...rest }: Record<string, unknown> = JSON.parse(answer.text)
+  t.strictSame(rest, { code, status }, `${title}: the members`)
+  t.equal(typeof message, 'string', `${title}: the message`)
 }

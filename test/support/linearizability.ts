@@ -89,6 +89,4 @@ function precedes(one: readonly Group[], other: readonly Group[]): boolean {
   return other.some(({ lastBegin }) => firstEnd < lastBegin)
 }
 
-function quantitiesOf(chain: readonly Group[]): string {
-  return chain.map(({ quantity }) => quantity).join(', then ')
-}
+const quantitiesOf = (chain: readonly Group[]) => chain.map(({ quantity }) => quantity).join(', then ')

@@ -1,7 +1,7 @@
 import type { Test } from 'tap'
 import { createPool, type Pool, type PoolOptions } from '../../src/database/pool.ts'
+import { longLimits } from './app.ts'
 import { testDatabase } from './database.ts'
-import { longLimits } from './limits.ts'
 
 /**
  * Opens a pool on a database of its own, of one connection by default, so that each statement has the connection of the one before.

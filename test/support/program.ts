@@ -1,6 +1,6 @@
 import { type SpawnOptions, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, cp, mkdtemp, rm, symlink } from 'node:fs/promises'
+import { chmod, cp, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { Agent } from 'node:http'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
@@ -89,11 +89,15 @@ export function run(
   }
 }
 
-/** An empty folder that goes away with the test. Others may enter it, so that a server under another account can. */
-export async function temporaryFolder(t: Pick<Test, 'teardown'>): Promise<string> {
+/** A folder with these files that goes away with the test. Others may enter it, so that a server under another account can. */
+export async function temporaryFolder(
+  t: Pick<Test, 'teardown'>,
+  files: Readonly<Record<string, string | Buffer>> = {},
+): Promise<string> {
   const folder = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-'))
   await chmod(folder, 0o755)
   t.teardown(() => rm(folder, { recursive: true, force: true }))
+  for (const [name, content] of Object.entries(files)) await writeFile(path.join(folder, name), content)
   return folder
 }
 
@@ -139,5 +143,16 @@ export async function startServer(t: Test, env: Record<string, string>) {
       program.process.kill('SIGTERM')
       return program.ended
     },
+  }
+}
+
+/** What a process uses, as Linux counts it: memory in megabytes, and open files, sockets among them. Undefined without /proc. */
+export async function usageOf(pid: number | undefined) {
+  try {
+    const status = await readFile(`/proc/${pid}/status`, 'utf8')
+    const files = await readdir(`/proc/${pid}/fd`)
+    return { memory: Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024, files: files.length }
+  } catch {
+    return undefined
   }
 }

@@ -20,13 +20,11 @@ const everything: Filter = (bytes) => bytes
 
 /** A filter that lets everything through, and counts the pieces that contain a text. */
 export function countingFilter(text: string) {
-  const counter = {
-    count: 0,
-    filter(bytes: Buffer) {
-      if (bytes.includes(text)) counter.count++
-      return bytes
-    },
+  const filter: Filter = (bytes) => {
+    if (bytes.includes(text)) counter.count++
+    return bytes
   }
+  const counter = { count: 0, filter }
   return counter
 }
 

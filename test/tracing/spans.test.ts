@@ -31,9 +31,7 @@ async function received(name: string, count = 1): Promise<ReadableSpan[]> {
 }
 
 /** The statements that have ended. */
-function statements(): ReadableSpan[] {
-  return exporter.getFinishedSpans().filter(({ kind }) => kind === SpanKind.CLIENT)
-}
+const statements = () => exporter.getFinishedSpans().filter(({ kind }) => kind === SpanKind.CLIENT)
 
 const ofTrace = (trace: string) => ({ traceparent: `00-${trace}-${parentSpanId}-01` })
 
@@ -83,11 +81,10 @@ t.test('a list has its statements, and health checks make no spans', async (t) =
 t.test('updates that share a statement and that statement link to each other', async (t) => {
   const count = 100
   // All at once, so that most of them wait.
-  await Promise.all(
-    Array.from({ length: count }, (_, index) =>
-      update(1 + (index % 20), 3, ofTrace((index + 1).toString(16).padStart(32, '0'))),
-    ),
+  const updates = Array.from({ length: count }, (_, index) =>
+    update(1 + (index % 20), 3, ofTrace((index + 1).toString(16).padStart(32, '0'))),
   )
+  await Promise.all(updates)
   const served = await received(UPDATE, count)
   t.equal(new Set(served.map((span) => span.spanContext().traceId)).size, count)
   // Each request by the statements that serve it.

@@ -1,7 +1,6 @@
 import { mock } from 'node:test'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
-import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { startApp } from '../../support/app.ts'
 import { startOwnServer } from '../../support/own-server.ts'
 
@@ -41,22 +40,19 @@ t.test('forgets a commit that a crash has undone, although a list was made from 
   await database.crash()
   await database.query('UPDATE inventory SET quantity = 3 WHERE pet_id = 3')
   const stored = await database.query('SELECT quantity FROM inventory WHERE pet_id <= 3 ORDER BY pet_id')
-  t.strictSame(
-    await quantities(),
-    stored.map(({ quantity }) => Number(quantity)),
-  )
+  const expected = stored.map(({ quantity }) => Number(quantity))
+  t.strictSame(await quantities(), expected)
 })
 
 t.test('a list after a quiet day does not read the table, if nothing was committed', async (t) => {
   await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
   await database.query("ALTER DATABASE postgres SET idle_session_timeout = '100ms'")
-  const statistics = new InventoryStatistics()
-  const { send } = await startApp(t, database.url, { app: { inventoryStatistics: statistics } })
+  const { send, metric } = await startApp(t, database.url)
   mock.timers.enable({ apis: ['setTimeout'] })
   await send('GET', '/v1/inventory')
   mock.timers.tick(86_400_000)
   mock.timers.reset()
   await setTimeout(300)
   await send('GET', '/v1/inventory')
-  t.equal(statistics.lists.read, 1)
+  t.equal(await metric('inventory_lists_total', { result: 'read' }), 1)
 })

@@ -1,6 +1,5 @@
 import t from 'tap'
-import { startApp } from '../../support/app.ts'
-import { longLimits } from '../../support/limits.ts'
+import { longLimits, startApp } from '../../support/app.ts'
 import { hold } from '../../support/on-server.ts'
 import { startOwnServer } from '../../support/own-server.ts'
 import { compareLists, FIRST_ENTRIES, steps } from './histories.ts'

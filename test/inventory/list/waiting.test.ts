@@ -1,24 +1,19 @@
 import t from 'tap'
-import { startApp, startService } from '../../support/app.ts'
-import { runCommand } from '../../support/command.ts'
-import { type TestDatabase, testDatabase } from '../../support/database.ts'
-import { eventually } from '../../support/eventually.ts'
-import { longLimits } from '../../support/limits.ts'
+import { longLimits, startApp, startService } from '../../support/app.ts'
+import { inventory, runCommand } from '../../support/command.ts'
+import { type TestDatabase, testDatabase, waitForSessions } from '../../support/database.ts'
+import { isError } from '../../support/http.ts'
 
 const ENTRIES = 2000
 
 /** Resolves when at least `count` sessions have waited for a lock on a table for some time. */
-const sessionsWait = (database: TestDatabase, application: string, count = 1, seconds = 0): Promise<true> =>
-  eventually(`${count} sessions of ${application} to wait for a table`, async () => {
-    const waiting = await database.query(
-      `SELECT FROM pg_stat_activity
-       WHERE datname = current_database() AND application_name LIKE $1
-         AND wait_event_type = 'Lock' AND wait_event = 'relation'
-         AND query_start <= clock_timestamp() - make_interval(secs => $2)`,
-      [application, seconds],
-    )
-    return waiting.length >= count
-  })
+const sessionsWait = (database: TestDatabase, application: string, count = 1, seconds = 0): Promise<void> =>
+  waitForSessions(
+    database,
+    `application_name LIKE '${application}' AND wait_event_type = 'Lock' AND wait_event = 'relation'
+     AND query_start <= clock_timestamp() - interval '${seconds} s'`,
+    count,
+  )
 
 t.test('a list or an export that waited for a transaction that replaces the rows is whole', async (t) => {
   const database = await testDatabase(t, { entries: ENTRIES })
@@ -27,14 +22,13 @@ t.test('a list or an export that waited for a transaction that replaces the rows
   await apps[0]?.send('GET', '/v1/inventory')
   await database.query('UPDATE inventory SET quantity = 7 WHERE pet_id = 7')
   // Its process takes a while to start the first time.
-  await runCommand(t, ['--version'])
-  const commit = await database.hold(
-    `CREATE TEMPORARY TABLE rows ON COMMIT DROP AS TABLE inventory; TRUNCATE inventory; INSERT INTO inventory TABLE rows`,
-    'COMMIT',
-  )
+  await runCommand(t, '--version')
+  const replace =
+    'CREATE TEMPORARY TABLE rows AS TABLE inventory; TRUNCATE inventory; INSERT INTO inventory TABLE rows'
+  const commit = await database.hold(replace, 'COMMIT')
   const lists = apps.map(({ send }) => send('GET', '/v1/inventory'))
   await sessionsWait(database, 'petstore-inventory%', 2)
-  const ended = runCommand(t, ['export'], { env: { DATABASE_URL: database.url } })
+  const ended = inventory(t, database.url, 'export')
   await sessionsWait(database, 'petstore-inventory cli')
   await commit()
   for (const { status, text } of await Promise.all(lists)) {
@@ -56,10 +50,8 @@ for (const pooler of ['', 'transaction']) {
       })
       t.equal((await send('GET', '/v1/inventory')).text, '[]')
       await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
-      const commit = await database.hold(
-        "TRUNCATE inventory; INSERT INTO inventory VALUES (2, 2, 'available')",
-        'COMMIT',
-      )
+      const replace = "TRUNCATE inventory; INSERT INTO inventory VALUES (2, 2, 'available')"
+      const commit = await database.hold(replace, 'COMMIT')
       const list = send('GET', '/v1/inventory')
       await sessionsWait(database, 'petstore-inventory%', 1, 1)
       await commit()
@@ -74,10 +66,9 @@ for (const pooler of ['', 'transaction']) {
       const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
       // Nothing but the limit ends these: the lock lasts until all of them are answered.
       const lists = Array.from({ length: 5 }, () => send('GET', '/v1/inventory'))
-      for (const { status, headers, text } of await Promise.all(lists)) {
-        t.equal(status, 503)
-        t.match(headers['retry-after'], /^[1-9]\d*$/)
-        t.match(text, '"code":"service_unavailable"')
+      for (const answer of await Promise.all(lists)) {
+        isError(t, answer, 503, 'service_unavailable')
+        t.match(answer.headers['retry-after'], /^[1-9]\d*$/)
       }
       t.match(JSON.stringify(log), 'canceling statement due to lock timeout')
       // It was not the limit of an answer.

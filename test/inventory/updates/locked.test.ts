@@ -1,20 +1,19 @@
-import t from 'tap'
-import { startService } from '../../support/app.ts'
-import type { TestDatabase } from '../../support/database.ts'
-import { shortWaits } from '../../support/limits.ts'
+import t, { type Test } from 'tap'
+import { shortWaits, startService, type TestAppOptions } from '../../support/app.ts'
+import { trigger } from '../../support/triggers.ts'
 
 /** How often an update may be sent in its four seconds. */
 const MAX_ATTEMPTS = 84
 
-/** A trigger for the pets up to 10 that counts its runs, and then runs a statement, as a function with these settings. */
-const trigger = (statement: string, settings = ''): string => `CREATE SEQUENCE attempts;
-  CREATE TABLE totals AS SELECT 1 AS id;
-  CREATE FUNCTION total() RETURNS trigger LANGUAGE plpgsql ${settings} AS
-    $$ BEGIN PERFORM nextval('attempts'); ${statement}; RETURN NEW; END $$;
-  CREATE TRIGGER total BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id <= 10) EXECUTE FUNCTION total()`
-
-const attemptsOf = async (database: TestDatabase): Promise<number> =>
-  Number((await database.query('SELECT last_value FROM attempts'))[0]?.['last_value'])
+/** The service with a trigger for the pets up to 10 that counts its runs as `attempts`, and then runs a statement. */
+async function startTotals(t: Test, statement: string, options?: TestAppOptions) {
+  const service = await startService(t, 60, options)
+  const { query } = service.database
+  const run = `IF NEW.pet_id <= 10 THEN PERFORM nextval('attempts'); ${statement}; END IF`
+  await query(`CREATE SEQUENCE attempts; CREATE TABLE totals AS SELECT 1; ${trigger(run)}`)
+  const attempts = async () => Number((await query('SELECT last_value FROM attempts'))[0]?.['last_value'])
+  return { ...service, attempts }
+}
 
 const withoutWaiting = {
   'a row': ['PERFORM FROM totals FOR UPDATE NOWAIT', 'SELECT FROM totals FOR UPDATE'],
@@ -24,15 +23,12 @@ const withoutWaiting = {
 
 for (const [what, [statement, lock]] of Object.entries(withoutWaiting)) {
   t.test(`a trigger that does not wait for ${what} runs once for each update`, async (t) => {
-    const { database, update } = await startService(t, 60)
-    await database.query(trigger(statement))
+    const { database, update, updateAll, attempts } = await startTotals(t, statement)
     const release = await database.hold(lock)
-    const { status, text } = await update(1, 5)
-    t.equal(status, 503)
-    t.match(text, '"code":"nothing_changed"')
-    t.equal(await attemptsOf(database), 1)
-    const answers = await Promise.all(Array.from({ length: 60 }, (_, index) => update(index + 1, 5)))
-    for (const [index, { status }] of answers.entries()) t.equal(status, index < 10 ? 503 : 200)
+    t.match(await update(1, 5), { status: 503, text: '"code":"nothing_changed"' })
+    t.equal(await attempts(), 1)
+    for (const [index, { status }] of (await updateAll(60, 5)).entries())
+      t.equal(status, index < 10 ? 503 : 200, `pet ${index + 1}`)
     await release()
   })
 }
@@ -40,14 +36,14 @@ for (const [what, [statement, lock]] of Object.entries(withoutWaiting)) {
 t.test(
   'an update whose trigger has a lock timeout of its own is sent a bounded number of times',
   async (t) => {
-    const { database, update } = await startService(t, 20, { timings: shortWaits })
-    await database.query(trigger('PERFORM FROM totals FOR UPDATE', "SET lock_timeout = '1ms'"))
+    const statement = 'PERFORM FROM totals FOR UPDATE'
+    const { database, update, attempts } = await startTotals(t, statement, { timings: shortWaits })
+    await database.query("ALTER FUNCTION act SET lock_timeout = '1ms'")
     const release = await database.hold('SELECT FROM totals FOR UPDATE')
-    const { status, text } = await update(1, 5)
-    t.equal(status, 503)
-    t.match(text, 'Another transaction has locked the entry or the whole inventory. Nothing was changed.')
-    const attempts = await attemptsOf(database)
-    t.ok(attempts > 1 && attempts <= MAX_ATTEMPTS, `${attempts} attempts`)
+    const text = 'Another transaction has locked the entry or the whole inventory. Nothing was changed.'
+    t.match(await update(1, 5), { status: 503, text })
+    const count = await attempts()
+    t.ok(count > 1 && count <= MAX_ATTEMPTS, `${count} attempts`)
     await release()
     t.equal((await update(1, 6)).status, 200)
   },
@@ -64,7 +60,7 @@ const rules = {
 
 for (const [rule, definition] of Object.entries(rules)) {
   t.test(`with a rule ${rule}, the service is ready, and locked rows delay no other updates`, async (t) => {
-    const { database, send, update } = await startService(t, 100)
+    const { database, send, update, updateAll } = await startService(t, 100)
     await database.query(definition)
     t.equal((await send('GET', '/readyz')).status, 200)
     const table = rule.startsWith('DO ALSO') ? 'inventory' : 'stock'
@@ -72,8 +68,7 @@ for (const [rule, definition] of Object.entries(rules)) {
     let answered = 0
     const locked = Array.from({ length: 20 }, (_, index) => update(index + 1, 5).finally(() => answered++))
     for (let round = 1; round <= 3; round++) {
-      const answers = await Promise.all(Array.from({ length: 80 }, (_, index) => update(index + 21, round)))
-      for (const { status, text } of answers) t.equal(status, 200, text)
+      for (const { status, text } of await updateAll(80, round, 21)) t.equal(status, 200, text)
     }
     t.equal(answered, 0, 'all of it happened while the callers of the locked ones still waited')
     await release()

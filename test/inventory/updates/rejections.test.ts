@@ -1,25 +1,20 @@
 import t from 'tap'
-import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { apiKey, startApp, startService } from '../../support/app.ts'
-import { testDatabase, waitForLocks } from '../../support/database.ts'
+import { apiKey, endlessLimits, startApp, startService } from '../../support/app.ts'
+import { testDatabase, testRole, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { type Answer, callerOf, json } from '../../support/http.ts'
-import { endlessLimits } from '../../support/limits.ts'
 import { close, listRequest, updateRequest } from '../../support/messages.ts'
 import { sendRaw, statusesIn } from '../../support/raw.ts'
-import { testRole } from '../../support/roles.ts'
+import { AT_COMMIT, countStatements, trigger } from '../../support/triggers.ts'
 
 t.test('an answer has what is stored after triggers and constraints of the operator', async (t) => {
   const { database, update } = await startService(t, 50)
-  await database.query(`ALTER TABLE inventory ADD CHECK (pet_id <> 8 OR quantity < 50);
-      CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        IF NEW.pet_id = 7 THEN RETURN NULL; END IF;
-        NEW.quantity = least(NEW.quantity, 100); RETURN NEW; END $$;
-      CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule()`)
+  await database.query('ALTER TABLE inventory ADD CHECK (pet_id <> 8 OR quantity < 50)')
+  const rule = 'IF NEW.pet_id = 7 THEN RETURN NULL; END IF; NEW.quantity = least(NEW.quantity, 100)'
+  await database.query(trigger(rule))
   t.match(await update(1, 500), { status: 200, text: '{"petId":1,"quantity":100,"status":"sold"}' })
-  const answers = await Promise.all(
-    Array.from({ length: 100 }, (_, index) => update((index % 51) + 1, 90 + index)),
-  )
+  const updates = Array.from({ length: 100 }, (_, index) => update((index % 51) + 1, 90 + index))
+  const answers = await Promise.all(updates)
   for (const [index, { status, text }] of answers.entries()) {
     const petId = (index % 51) + 1
     if (petId === 51) t.equal(status, 404)
@@ -31,30 +26,26 @@ t.test('an answer has what is stored after triggers and constraints of the opera
 })
 
 t.test('one bad update among 500 takes few statements, and fails alone', async (t) => {
-  const statistics = new InventoryStatistics()
-  const app = { inventoryStatistics: statistics }
-  const { database, update } = await startService(t, 500, { app, timings: endlessLimits })
-  await database.query(`ALTER TABLE inventory ADD CHECK (pet_id <> 499 OR quantity < 5); CREATE SEQUENCE statements;
-    CREATE FUNCTION number() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('statements'); RETURN NULL; END $$;
-    CREATE TRIGGER number BEFORE UPDATE ON inventory EXECUTE FUNCTION number()`)
+  const { database, updateAll, metric } = await startService(t, 500, { timings: endlessLimits })
+  await database.query('ALTER TABLE inventory ADD CHECK (pet_id <> 499 OR quantity < 5)')
+  const statements = await countStatements(database)
   const release = await database.hold('LOCK TABLE inventory IN SHARE MODE')
-  const updates = Array.from({ length: 500 }, (_, index) => update(index + 1, 5))
-  await eventually('all but those of two statements to wait', async () => statistics.waitingUpdates > 450)
+  const updates = updateAll(500, 5)
+  const waiting = () => metric('inventory_updates_waiting')
+  await eventually('all but those of two statements to wait', async () => (await waiting()) > 450)
   await release()
-  const [refused, ...others] = (await Promise.all(updates)).filter(({ status }) => status !== 200)
+  const [refused, ...others] = (await updates).filter(({ status }) => status !== 200)
   t.match(refused, { status: 400, text: 'The database rejects this quantity.' })
   t.equal(others.length, 0)
-  const [row] = await database.query('SELECT last_value FROM statements')
-  t.ok(Number(row?.['last_value']) < 100, `${row?.['last_value']} statements`)
+  t.ok((await statements()) < 100, `${await statements()} statements`)
 })
 
 t.test('updates of a key that the database rejects delay none of other keys, of the same pets', async (t) => {
   const other = 'k'.repeat(40)
   const env = { API_KEYS: `tests:${apiKey},other:${other}` }
   const { database, port, update } = await startService(t, 50, { timings: endlessLimits, env })
-  await database.query(`CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
-      $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RAISE 'no'; END $$;
-    CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity > 1000) EXECUTE FUNCTION rule()`)
+  const refuse = "PERFORM pg_advisory_xact_lock_shared(1); RAISE 'no'"
+  await database.query(trigger(`IF NEW.quantity > 1000 THEN ${refuse}; END IF`))
   const sendBad = callerOf(port, { authorization: `Bearer ${other}` })
   const bad = (petId: number): Promise<Answer> =>
     sendBad('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5000 }))
@@ -82,13 +73,10 @@ t.test('what may have been committed is never sent again', async (t) => {
     'RETURN NULL': ['2', 400],
   }
   for (const [end, [attempts, expected]] of Object.entries(ends)) {
-    const { database, update } = await startService(t, 3)
-    await database.query(`CREATE SEQUENCE pet_1; CREATE SEQUENCE pet_2; CREATE SEQUENCE pet_3;
-      CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
-        $$ BEGIN PERFORM nextval('pet_' || NEW.pet_id); ${end}; RETURN NEW; END $$;
-      CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule()`)
-    const answers = await Promise.all([1, 2, 3].map((petId) => update(petId, 5)))
-    for (const { status } of answers) t.equal(status, expected, end)
+    const { database, updateAll } = await startService(t, 3)
+    await database.query('CREATE SEQUENCE pet_1; CREATE SEQUENCE pet_2; CREATE SEQUENCE pet_3')
+    await database.query(trigger(`PERFORM nextval('pet_' || NEW.pet_id); ${end}`))
+    for (const { status } of await updateAll(3, 5)) t.equal(status, expected, end)
     const most = "SELECT max(last_value) FROM pg_sequences WHERE sequencename LIKE 'pet%'"
     t.strictSame(await database.query(most), [{ max: attempts }], end)
   }
@@ -109,12 +97,11 @@ t.test('a trigger that skips a row that has the quantity has made the update', a
 
 t.test('the log says that no error was raised, and which trigger may have skipped a row', async (t) => {
   const { database, update, log } = await startService(t, 1)
-  await database.query(`CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
-    CREATE TRIGGER skips BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule();
-    CREATE TRIGGER unused AFTER UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule()`)
+  await database.query(`${trigger('RETURN NULL')};
+    CREATE TRIGGER unused AFTER UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION act()`)
   await eventually('the log to name the trigger', async () => {
     t.match(await update(1, 5), { status: 400, text: /rejects this/ })
-    return log.some(({ err }) => /no error was raised.*: skips"/.test(JSON.stringify(err)))
+    return log.some(({ err }) => /no error was raised.*: act"/.test(JSON.stringify(err)))
   })
 })
 
@@ -137,11 +124,8 @@ t.test('an update is never refused because its row is replaced or changes all th
     }
     isOver = true
     await Promise.all(writers)
-    t.strictSame(
-      [...statuses].filter((status) => !expected.includes(status)),
-      [],
-      change,
-    )
+    const unexpected = [...statuses].filter((status) => !expected.includes(status))
+    t.strictSame(unexpected, [], change)
   }
 })
 
@@ -151,16 +135,13 @@ t.test('a quantity that the store does not allow is refused, and no older update
     constraint: 'ALTER TABLE inventory ADD CHECK (quantity <> 50)',
     'check option of a view': `ALTER TABLE inventory RENAME TO stock;
       CREATE VIEW inventory AS SELECT * FROM stock WHERE quantity <> 50 WITH CHECK OPTION`,
-    'trigger that raises at the commit': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
-      CREATE CONSTRAINT TRIGGER rule AFTER UPDATE ON inventory DEFERRABLE INITIALLY DEFERRED
-        FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
-    'trigger that raises with an SQLSTATE of its own': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
-        $$ BEGIN RAISE 'no' USING ERRCODE = 'IN001'; END $$;
-      CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
+    'trigger that raises at the commit': trigger("IF NEW.quantity = 50 THEN RAISE 'no'; END IF", AT_COMMIT),
+    'trigger that raises with an SQLSTATE of its own': trigger(
+      "IF NEW.quantity = 50 THEN RAISE 'no' USING ERRCODE = 'IN001'; END IF",
+    ),
     'generated column': `ALTER TABLE inventory ADD value integer NOT NULL
       GENERATED ALWAYS AS (2000000000 + quantity / 50 * 2000000000) STORED`,
-    'skipping trigger': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
-      CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
+    'skipping trigger': trigger('IF NEW.quantity = 50 THEN RETURN NULL; END IF'),
   }
   for (const [way, definition] of Object.entries(ways)) {
     const database = await testDatabase(t, { entries: 1 })

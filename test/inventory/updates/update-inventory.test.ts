@@ -1,8 +1,7 @@
 import t from 'tap'
 import { startApp, startService } from '../../support/app.ts'
 import { stockOf, testDatabase } from '../../support/database.ts'
-import { isError } from '../../support/error-shape.ts'
-import { json } from '../../support/http.ts'
+import { isError, json } from '../../support/http.ts'
 
 t.test('an update sets the quantity, keeps the status and returns the entry', async (t) => {
   const { database, update } = await startService(t, ['7,1,pending', '8,2,sold'])
