@@ -1,11 +1,10 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { MigrationBuilder } from 'node-pg-migrate'
-import type pg from 'pg'
 import { OperatorError } from '../operator-error.ts'
 import { explained, placeOfTables } from './grants.ts'
 import { APPLIED_TABLE, appliedMigrations, MIGRATIONS_FOLDER } from './migrations.ts'
-import { inTransaction, type Transaction, type TransactionOptions } from './transaction.ts'
+import { inTransaction, type TransactionOptions } from './transaction.ts'
 
 /** node-pg-migrate records the times without a time zone. */
 const SETTINGS = { TimeZone: 'UTC' }
@@ -22,10 +21,41 @@ export interface MigrateOptions extends TransactionOptions {
  * @throws {OperatorError} if a migration cannot run or has failed
  * @throws what `inTransaction` throws
  */
-export function migrate(options: MigrateOptions): Promise<string[]> {
-  return inTransaction({ ...options, settings: SETTINGS }, (transaction, client) =>
-    run(transaction, client, options),
-  )
+export async function migrate(options: MigrateOptions): Promise<string[]> {
+  const { direction, count = direction === 'up' ? Number.POSITIVE_INFINITY : 1 } = options
+  const { PG_MIGRATE_LOCK_ID, runner } = await import('node-pg-migrate')
+  return inTransaction({ ...options, settings: SETTINGS }, async (transaction, client) => {
+    await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
+    const { schema } = await placeOfTables(transaction)
+    if ((await appliedMigrations(transaction)).length > 0)
+      await client.query(await readFile(path.join(MIGRATIONS_FOLDER, 'order.sql'), 'utf8'))
+    let what = 'The migrations cannot run'
+    const loader = migrationLoader((name) => (what = `The migration ${name} failed`))
+    /** The first error of PostgreSQL or the connection, which node-pg-migrate may replace with its own. */
+    let failure: unknown
+    const keep = (error: unknown): unknown => (failure ??= error)
+    client.on('error', keep).connection.on('errorMessage', keep)
+    try {
+      const ran = await runner({
+        dbClient: client,
+        dir: MIGRATIONS_FOLDER,
+        ignorePattern: '(?!\\d+_).*',
+        migrationLoaderStrategies: [loader],
+        migrationsTable: APPLIED_TABLE,
+        migrationsSchema: schema,
+        direction,
+        count,
+        noLock: true,
+        singleTransaction: false,
+        log: () => {},
+      })
+      return ran.map(({ name }) => name)
+    } catch (error) {
+      if (failure !== undefined) throw explained(what, failure, 'nothing was changed')
+      const said = String(error).replace(/^Error: |\.$/g, '')
+      throw new OperatorError(`${said}; nothing was changed.${adviceOn(said)}`)
+    }
+  })
 }
 
 /** Returns what to do about an error of node-pg-migrate, after a space. */
@@ -35,44 +65,6 @@ function adviceOn(said: string): string {
   if (pending !== undefined)
     return ` Migrations run in the order of their names: rename ${own}, its file and its row in the table pgmigrations, to a name before ${pending}.`
   return / have been deleted$/.test(said) ? ' Run the version that has their files.' : ''
-}
-
-async function run(
-  transaction: Transaction,
-  client: pg.Client,
-  { direction, count = direction === 'up' ? Number.POSITIVE_INFINITY : 1 }: MigrateOptions,
-): Promise<string[]> {
-  const { PG_MIGRATE_LOCK_ID, runner } = await import('node-pg-migrate')
-  await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
-  const { schema } = await placeOfTables(transaction)
-  if ((await appliedMigrations(transaction)).length > 0)
-    await client.query(await readFile(path.join(MIGRATIONS_FOLDER, 'order.sql'), 'utf8'))
-  let what = 'The migrations cannot run'
-  const loader = migrationLoader((name) => (what = `The migration ${name} failed`))
-  /** The first error of PostgreSQL or the connection, which node-pg-migrate may replace with its own. */
-  let failure: unknown
-  const keep = (error: unknown): unknown => (failure ??= error)
-  client.on('error', keep).connection.on('errorMessage', keep)
-  try {
-    const ran = await runner({
-      dbClient: client,
-      dir: MIGRATIONS_FOLDER,
-      ignorePattern: '(?!\\d+_).*',
-      migrationLoaderStrategies: [loader],
-      migrationsTable: APPLIED_TABLE,
-      migrationsSchema: schema,
-      direction,
-      count,
-      noLock: true,
-      singleTransaction: false,
-      log: () => {},
-    })
-    return ran.map(({ name }) => name)
-  } catch (error) {
-    if (failure !== undefined) throw explained(what, failure, 'nothing was changed')
-    const said = String(error).replace(/^Error: |\.$/g, '')
-    throw new OperatorError(`${said}; nothing was changed.${adviceOn(said)}`)
-  }
 }
 
 /** Returns a loader of files with an up and a down part, in this order, that calls `onRun` when one of them runs. */
