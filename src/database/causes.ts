@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from './outcomes.ts'
+import { DatabaseUnavailableError, originalError } from './outcomes.ts'
 
 /** Why the service is not ready, by the label of the metric; safe to show to anyone. `{said}` is PostgreSQL's message. */
 export const notReadyReasons = {
@@ -113,8 +113,7 @@ export function causeOf(error: unknown): Cause | undefined {
   if (original instanceof pg.DatabaseError) {
     const outcome = error instanceof DatabaseUnavailableError ? error.outcome : undefined
     // An error that ends the connection is no error of the function in which it was reported.
-    const hasEnded = error instanceof OutcomeUnknownError || outcome === 'unknown'
-    const cause = reportedCauseOf(original, isInFunction(original) && !hasEnded)
+    const cause = reportedCauseOf(original, isInFunction(original) && outcome !== 'unknown')
     // A login has no statement that could be wrong: PostgreSQL has rejected one of its parameters.
     return outcome === 'notSent' && (cause === undefined || cause === 'rule') ? 'login' : cause
   }

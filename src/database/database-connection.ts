@@ -83,14 +83,11 @@ export class DatabaseConnection extends pg.Client {
    */
   expectState(expected: 'I' | 'T'): void {
     if (this.getTransactionStatus() === expected) return
-    const fault =
-      expected === 'I'
-        ? 'a transaction was open after a statement that commits'
-        : 'the transaction ended before its COMMIT'
     throw new ConnectionFault(
       'transactions',
-      `${fault}: between this process and PostgreSQL is a connection pooler or proxy that mixes sessions, such as pgpool-II in raw ` +
-        'mode or PgBouncer in statement mode; connect directly, or through a pooler in transaction mode',
+      'a transaction was open after a statement that commits, or ended before its COMMIT: between this process and PostgreSQL is a ' +
+        'connection pooler or proxy that mixes sessions, such as pgpool-II in raw mode or PgBouncer in statement mode; connect ' +
+        'directly, or through a pooler in transaction mode',
     )
   }
 

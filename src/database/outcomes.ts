@@ -3,7 +3,7 @@ export type Outcome = 'notSent' | 'rolledBack' | 'unknown'
 
 /** PostgreSQL cannot serve now: a retry may succeed later. The cause is for logs only. */
 export class DatabaseUnavailableError extends Error {
-  override readonly name = 'DatabaseUnavailableError'
+  override readonly name: string = 'DatabaseUnavailableError'
   readonly outcome: Outcome
 
   constructor(cause: unknown, outcome: Outcome) {
@@ -13,16 +13,15 @@ export class DatabaseUnavailableError extends Error {
 }
 
 /** Nobody knows whether a change was or will be committed. */
-export class OutcomeUnknownError extends Error {
+export class OutcomeUnknownError extends DatabaseUnavailableError {
   override readonly name = 'OutcomeUnknownError'
 
   constructor(cause: unknown) {
-    super('The outcome of the transaction is unknown', { cause })
+    super(cause, 'unknown')
   }
 }
 
 /** Returns the error of PostgreSQL or the connection behind one of these; any other error as it is. */
 export function originalError(error: unknown): unknown {
-  const isWrapped = error instanceof DatabaseUnavailableError || error instanceof OutcomeUnknownError
-  return isWrapped ? originalError(error.cause) : error
+  return error instanceof DatabaseUnavailableError ? originalError(error.cause) : error
 }

@@ -15,6 +15,9 @@ declare module 'fastify' {
 const NO_ROUTE =
   'There is nothing at this path. The inventory is at /v1/inventory, and the documentation of the API at /docs.'
 
+const UNKNOWN_OUTCOME =
+  'The database did not confirm the update. It may have been made, or may still be made.'
+
 /** Answers errors and unmatched routes with the error body of the interface. For errors of Node's parser, see `malformed-requests.ts`. */
 export function handleErrors(app: FastifyInstance): void {
   app.decorateRequest('unavailable', null)
@@ -44,13 +47,9 @@ function sendError(error: FastifyError | ApiError, request: FastifyRequest, repl
 
 function responseTo(error: FastifyError | ApiError, { headers, method }: FastifyRequest): ApiError {
   if (error instanceof ApiError) return error
-  if (error instanceof OutcomeUnknownError)
-    return serviceUnavailable(
-      unavailableCauseOf(error),
-      'The database did not confirm the update. It may have been made, or may still be made.',
-    )
   if (error instanceof DatabaseUnavailableError) {
     const cause = unavailableCauseOf(error)
+    if (error instanceof OutcomeUnknownError) return serviceUnavailable(cause, UNKNOWN_OUTCOME)
     const reason = 'The database cannot be reached or is too busy.'
     // A request that only reads needs no code that says that nothing was changed.
     const isUpdate = method !== 'GET' && method !== 'HEAD'

@@ -13,7 +13,7 @@ import { printable } from './printable.ts'
 export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof OperatorError) return error.message
   if (error instanceof OutcomeUnknownError) {
-    const reason = printable(messageOf(originalError(error.cause)))
+    const reason = printable(messageOf(originalError(error)))
     return `It is unknown whether the change was committed: ${reason}. ${HOW_TO_FIND_OUT}`
   }
   if (error instanceof DatabaseUnavailableError) return explainOutage(error, variable)
