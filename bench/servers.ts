@@ -5,7 +5,7 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { freePort } from '../test/support/other-program.ts'
+import { freePort } from '../test/support/ports.ts'
 
 /** A server to be measured, in its own process. */
 export type Server = Awaited<ReturnType<typeof startServer>>

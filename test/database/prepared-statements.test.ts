@@ -1,6 +1,6 @@
 import t from 'tap'
 import { testDatabase } from '../support/database.ts'
-import { backendOf, openPool } from '../support/pool.ts'
+import { backend, openPool } from '../support/pool.ts'
 import { countingFilter, startRelay } from '../support/relay.ts'
 
 const values = { name: 'values', text: 'SELECT $1::bigint + 1 AS next, $2::text AS word, true AS yes' }
@@ -37,12 +37,12 @@ t.test('after a statement that is rejected, the connection is used again', async
   await t.rejects(pool.query(insert, [1]), { cause: { code: '42P01' } }, 'when it is parsed')
   // It was not expected, so that one other connection has tried it.
   t.equal(pool.statistics().opened, 2)
-  const before = await backendOf(pool)
+  const before = await pool.query(backend)
   await owner.query('CREATE TABLE later (n integer CHECK (n > 0))')
   await t.rejects(pool.query(insert, [-1]), { code: '23514' }, 'when it is executed')
   await t.rejects(pool.query(insert, ['x']), { code: '22P02' }, 'for a value')
   t.strictSame(await pool.query(insert, [1]), [{ n: 1 }])
   t.strictSame(await pool.query(insert, [2]), [{ n: 2 }])
-  t.equal(await backendOf(pool), before)
+  t.strictSame(await pool.query(backend), before)
   t.strictSame(lost, [])
 })

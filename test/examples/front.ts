@@ -1,7 +1,7 @@
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Test } from 'tap'
 import { callerOf } from '../support/http.ts'
-import { listen } from '../support/listen.ts'
+import { listen } from '../support/ports.ts'
 
 type Handle = (response: ServerResponse) => unknown
 

@@ -3,7 +3,7 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { copyProject, shellIn } from '../support/compose.ts'
-import { freePort } from '../support/other-program.ts'
+import { freePort } from '../support/ports.ts'
 import { temporaryFolder } from '../support/program.ts'
 
 const BACKUP = 'docker compose run --rm --no-deps -T backup'

@@ -1,7 +1,7 @@
 import { createServer } from 'node:http'
 import t, { type Test } from 'tap'
 import { type Deployment, startDeployment, underLoad } from '../support/deployment.ts'
-import { listen } from '../support/listen.ts'
+import { listen } from '../support/ports.ts'
 import { run } from '../support/program.ts'
 
 const DEPLOY = 'ops/deploy.sh'

@@ -4,8 +4,8 @@ import { importLines, succeed } from '../support/command.ts'
 import { addMany, stockOf } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { startLoad } from '../support/load.ts'
-import { freePort } from '../support/other-program.ts'
 import { startOwnServer } from '../support/own-server.ts'
+import { freePort } from '../support/ports.ts'
 import { apiKey, type RunningServer, startServer } from '../support/program.ts'
 
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]

@@ -1,15 +1,15 @@
-import { readFile, writeFile } from 'node:fs/promises'
-import path from 'node:path'
+import { readFile } from 'node:fs/promises'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { serverAccount } from '../../src/local/server-process.ts'
 import { startApp } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
 import { addMany, stockOf, testDatabase, testRole } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
-import { freePort, giveToServer, startOtherProgram } from '../support/other-program.ts'
-import { apiKey, startProgram, startServer, temporaryFolder } from '../support/program.ts'
+import { freePort } from '../support/ports.ts'
+import { apiKey, run, startProgram, startServer, temporaryFolder } from '../support/program.ts'
 
 /**
  * A database whose role has the privileges of the server, behind a PgBouncer with few connections and with more settings. `url` is its
@@ -21,25 +21,23 @@ async function setUp(t: Test, settings = '') {
   await succeed(t, database.url, `migrate up --server-role ${role.name}`)
   const { hostname, port, pathname } = new URL(database.url)
   const listen = await freePort()
-  const users = path.join(await temporaryFolder(t), 'userlist.txt')
-  await writeFile(users, `"${role.name}" "${role.password}"\n`, { mode: 0o600 })
-  await giveToServer(users)
-  await startOtherProgram(t, 'pgbouncer', {
-    args: [],
-    ready: /process up/,
-    config: `[databases]
+  const config = `[databases]
 ${pathname.slice(1)} = host=${hostname} port=${port || 5432}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = ${listen}
 unix_socket_dir =
 auth_type = scram-sha-256
-auth_file = ${users}
+auth_file = users.txt
 pool_mode = transaction
 default_pool_size = 3
 ${settings}
-`,
-  })
+`
+  const users = `"${role.name}" "${role.password}"\n`
+  const cwd = await temporaryFolder(t, { 'pgbouncer.ini': config, 'users.txt': users })
+  // It refuses to run as root.
+  const options = { ...serverAccount(), cwd, env: process.env }
+  await run(t, 'pgbouncer', ['pgbouncer.ini'], options).output(/process up/)
   const url = new URL(role.urlOf(database.url))
   url.host = `127.0.0.1:${listen}`
   return { database, role, url: url.href }

@@ -5,7 +5,7 @@ import { testDatabase } from '../support/database.ts'
 import { callerOf, isError, json } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
-import { freePort } from '../support/other-program.ts'
+import { freePort } from '../support/ports.ts'
 import { apiKey, type RunningServer, startServer } from '../support/program.ts'
 
 t.test('two processes behind HAProxy are restarted one after the other', async (t) => {

@@ -3,7 +3,7 @@ import t, { type Test } from 'tap'
 import { apiKey, startService } from '../support/app.ts'
 import { startBalancer } from '../support/balancer.ts'
 import { callerOf, isError, type Send } from '../support/http.ts'
-import { freePort } from '../support/other-program.ts'
+import { freePort } from '../support/ports.ts'
 
 const LIMIT = 20
 

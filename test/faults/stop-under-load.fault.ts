@@ -2,7 +2,7 @@ import t, { type Test } from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
-import { freePort } from '../support/other-program.ts'
+import { freePort } from '../support/ports.ts'
 import { startServer } from '../support/program.ts'
 
 const REQUESTS = 20_000

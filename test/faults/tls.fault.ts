@@ -6,7 +6,7 @@ import { migrate } from '../../src/database/admin/migrate.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { makeCertificates } from '../support/certificates.ts'
 import { json } from '../support/http.ts'
-import { giveToServer } from '../support/other-program.ts'
+import { giveToServer } from '../support/own-server.ts'
 import { startProgram, startServer, temporaryFolder } from '../support/program.ts'
 
 /** A PostgreSQL server with TLS and the newest schema, the authority that its certificate is from, and another one. */

@@ -7,8 +7,7 @@ import { migrate } from '../../src/database/admin/migrate.ts'
 import { serverAccount } from '../../src/local/server-process.ts'
 import { compareLists, FIRST_ENTRIES } from '../inventory/list/histories.ts'
 import { startApp } from '../support/app.ts'
-import { giveToServer } from '../support/other-program.ts'
-import { programsOf, SERVICE, startInstalled } from '../support/own-server.ts'
+import { giveToServer, programsOf, SERVICE, startInstalled } from '../support/own-server.ts'
 
 const run = promisify(execFile)
 

@@ -7,10 +7,9 @@ import { serverFolder as folderFor } from '../../src/local/folder.ts'
 import { runCommand } from '../support/command.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
-import { listen } from '../support/listen.ts'
 import { onServer } from '../support/on-server.ts'
-import { freePort } from '../support/other-program.ts'
 import { copyCluster } from '../support/own-server.ts'
+import { freePort, listen } from '../support/ports.ts'
 import { type Program, portOf, run, startProgram, temporaryFolder } from '../support/program.ts'
 
 const sample =

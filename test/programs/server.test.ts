@@ -11,11 +11,10 @@ import { apiKey, startApp } from '../support/app.ts'
 import { testDatabase, testRole } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, callerOf } from '../support/http.ts'
-import { listen } from '../support/listen.ts'
 import { startLogin } from '../support/login.ts'
 import { listRequest, updateRequest } from '../support/messages.ts'
 import { metricsOf } from '../support/metrics.ts'
-import { freePort } from '../support/other-program.ts'
+import { freePort, listen } from '../support/ports.ts'
 import {
   persistentCaller,
   portOf,

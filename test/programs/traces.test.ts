@@ -4,7 +4,7 @@ import path from 'node:path'
 import t, { type Test } from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
-import { listen } from '../support/listen.ts'
+import { listen } from '../support/ports.ts'
 import { apiKey, startServer, temporaryFolder } from '../support/program.ts'
 
 const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'

@@ -42,8 +42,6 @@ export const shortWaits = {
 
 export { apiKey }
 
-export type TestApp = Awaited<ReturnType<typeof startApp>>
-
 export interface TestAppOptions {
   /** Replaces options of the HTTP side that production would set. */
   readonly app?: Partial<AppOptions>

@@ -2,7 +2,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { eventually } from './eventually.ts'
-import { freePort } from './other-program.ts'
+import { freePort } from './ports.ts'
 import { run } from './program.ts'
 
 /** HAProxy with `ops/haproxy.cfg`. */

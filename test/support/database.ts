@@ -85,10 +85,7 @@ export function waitForLocks(database: TestDatabase, count = 1): Promise<void> {
   return waitForSessions(database, "wait_event_type = 'Lock'", count)
 }
 
-/** A role of a test's own, without any privileges. */
-export type TestRole = Awaited<ReturnType<typeof testRole>>
-
-/** Makes a role that may log in. To be called before the database is made, which has to go first. */
+/** Makes a role without any privileges that may log in. To be called before the database is made, which has to go first. */
 export async function testRole(t: Test) {
   const { TEST_SERVER_URL: serverUrl = '' } = process.env
   const name = `test_role_${randomBytes(8).toString('hex')}`

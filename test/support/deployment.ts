@@ -5,7 +5,7 @@ import { copyProject, type Shell, shellIn } from './compose.ts'
 import { eventually } from './eventually.ts'
 import { callerOf } from './http.ts'
 import { type Exchange, startLoad } from './load.ts'
-import { freePort } from './other-program.ts'
+import { freePort } from './ports.ts'
 import { apiKey, temporaryFolder } from './program.ts'
 
 /** Clients that send requests at the same time: few, because the builds and the deployments need the machine. */

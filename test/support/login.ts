@@ -1,6 +1,6 @@
 import { createServer, type Socket } from 'node:net'
 import type { Test } from 'tap'
-import { listen } from './listen.ts'
+import { listen } from './ports.ts'
 
 /** A message of the server that asks for authentication (PostgreSQL manual, section 54.7). */
 function authentication(code: number, data = ''): Buffer {

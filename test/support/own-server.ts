@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { access, appendFile, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { access, appendFile, chown, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
@@ -8,10 +8,10 @@ import { migrate } from '../../src/database/admin/migrate.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { createOnce } from '../../src/local/folder.ts'
 import { copyPrograms } from '../../src/local/programs.ts'
-import { createCluster, type Place, startServer } from '../../src/local/server-process.ts'
+import { createCluster, type Place, serverAccount, startServer } from '../../src/local/server-process.ts'
 import { eventually } from './eventually.ts'
 import { onServer, type Row } from './on-server.ts'
-import { freePort } from './other-program.ts'
+import { freePort } from './ports.ts'
 import { temporaryFolder } from './program.ts'
 
 const run = promisify(execFile)
@@ -91,6 +91,12 @@ export async function startInstalled(t: Owner, bin: string, settings: Settings =
   await mkdir(place.directory)
   await createCluster(place, 'unused', new AbortController().signal)
   return start(t, place, settings)
+}
+
+/** Gives a file or folder to the account that servers run as, if that is another one. */
+export async function giveToServer(target: string): Promise<void> {
+  const { uid, gid } = serverAccount()
+  if (uid !== undefined && gid !== undefined) await chown(target, uid, gid)
 }
 
 async function makePlace(t: Owner): Promise<Place> {

@@ -1,5 +1,5 @@
 import type { Test } from 'tap'
-import { createPool, type Pool, type PoolOptions } from '../../src/database/pool.ts'
+import { createPool, type PoolOptions } from '../../src/database/pool.ts'
 import { longLimits } from './app.ts'
 import { testDatabase } from './database.ts'
 
@@ -23,9 +23,3 @@ export async function openPool(t: Test, options: Partial<PoolOptions> = {}) {
 
 /** A statement that returns the process id of the server process that it runs in. */
 export const backend = { name: 'backend', text: 'SELECT pg_backend_pid() AS pid' }
-
-/** Returns the process id of the server process that the next statement runs in. */
-export async function backendOf(pool: Pool): Promise<number | undefined> {
-  const [row] = await pool.query<{ pid: number }>(backend)
-  return row?.pid
-}

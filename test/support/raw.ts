@@ -2,8 +2,6 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import type { Answer } from './http.ts'
 
-export type RawConnection = Awaited<ReturnType<typeof openRaw>>
-
 /** Opens a connection on which a test writes bytes that no HTTP client would; by default, it ends with the side of the server. */
 export async function openRaw(port: number, { allowHalfOpen = false } = {}) {
   const socket = connect({ host: '127.0.0.1', port, allowHalfOpen })

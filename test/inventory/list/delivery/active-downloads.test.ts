@@ -11,9 +11,9 @@ import { InventoryStatistics } from '../../../../src/inventory/statistics.ts'
 import { startService } from '../../../support/app.ts'
 import { addMany } from '../../../support/database.ts'
 import { until } from '../../../support/eventually.ts'
-import { listen } from '../../../support/listen.ts'
 import { openUnread } from '../../../support/messages.ts'
 import { openPool } from '../../../support/pool.ts'
+import { listen } from '../../../support/ports.ts'
 
 const listOf = (size: number): Representation => ({ chunks: [Buffer.alloc(size, 'x')], size })
 
