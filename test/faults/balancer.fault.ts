@@ -10,10 +10,11 @@ import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { type Balancer, startBalancer } from '../support/balancer.ts'
 import { makeCertificates } from '../support/certificates.ts'
+import { testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { callerOf, isError, json, type Send } from '../support/http.ts'
 import { freePort, listen } from '../support/ports.ts'
-import { temporaryFolder } from '../support/program.ts'
+import { apiKey, startServer, temporaryFolder } from '../support/program.ts'
 import { openRaw, parseResponse, sendRaw } from '../support/raw.ts'
 
 type Backend = Awaited<ReturnType<typeof startBackend>>
@@ -134,6 +135,25 @@ t.test('a body that does not arrive gets the error body from HAProxy, and reache
   const [answer] = await once(socket, 'data')
   isError(t, parseResponse(String(answer)), 408, 'request_timeout')
   t.equal(backend.served, 0)
+})
+
+t.test('errors of the service and the address of the caller come through HAProxy', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const server = await startServer(t, { DATABASE_URL: database.url, TRUST_PROXY: '127.0.0.1' })
+  const { port } = await startBalancer(t, [server.port])
+  const headers = { authorization: `Bearer ${apiKey}`, 'x-forwarded-for': '203.0.113.9' }
+  const send = callerOf(port, headers, new Agent({ localAddress: '127.0.0.2' }))
+  isError(t, await send('PATCH', '/v1/inventory/1', json('{')), 400, 'invalid_request')
+  isError(t, await send('DELETE', '/v1/inventory/1'), 405, 'method_not_allowed')
+  isError(t, await send('PATCH', '/v1/inventory/1', json('x'.repeat(5000))), 413, 'payload_too_large')
+  await server.output(/"client":"127\.0\.0\.2"/)
+})
+
+t.test('while no process is ready, HAProxy answers with the one error body and Retry-After', async (t) => {
+  const { port } = await startBalancer(t, [await freePort(), await freePort()])
+  const answer = await callerOf(port)('GET', '/v1/inventory')
+  isError(t, answer, 503, 'service_unavailable')
+  t.equal(answer.headers['retry-after'], '1')
 })
 
 t.test('a third server at the end of the file gets its share and is checked', async (t) => {
