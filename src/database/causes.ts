@@ -89,10 +89,11 @@ const meanings = {
 /** What has happened. `process/explain.ts` says what operators do about it. */
 export type Cause = keyof typeof meanings
 
+const causes = Object.keys(meanings).filter((name): name is Cause => name in meanings)
+
 /** Returns the cause whose meaning fulfills a condition. */
 function findCause(isIt: (meaning: Meaning) => boolean | undefined): Cause | undefined {
-  const isCause = (name: string): name is Cause => name in meanings
-  return Object.keys(meanings).find((name): name is Cause => isCause(name) && isIt(meanings[name]) === true)
+  return causes.find((name) => isIt(meanings[name]))
 }
 
 /** What this process finds out itself about a connection. */

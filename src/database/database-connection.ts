@@ -19,10 +19,7 @@ declare module 'pg' {
  * standby; Citus, which commits on several servers, has not committed on one of them. Everything else may warn at any time: functions
  * of the operator, auto_explain, pgaudit. The text does not tell, because PostgreSQL translates it.
  */
-const COMMIT_ROUTINES: readonly (string | undefined)[] = [
-  'SyncRepWaitForLSN',
-  'FinishRemoteTransactionCommit',
-]
+const COMMIT_ROUTINE = /^(SyncRepWaitForLSN|FinishRemoteTransactionCommit)$/
 
 /** A connection that knows what has become of a statement. */
 export class DatabaseConnection extends pg.Client {
@@ -37,8 +34,8 @@ export class DatabaseConnection extends pg.Client {
     super(config)
     // A pool listens only while a client is idle: an error between two statements would end the process.
     this.on('error', () => {})
-    this.on('notice', ({ routine, message }) => {
-      if (COMMIT_ROUTINES.includes(routine)) this.#commitWarning = message
+    this.on('notice', ({ routine = '', message }) => {
+      if (COMMIT_ROUTINE.test(routine)) this.#commitWarning = message
     })
     this.#failOnLoginErrors()
   }

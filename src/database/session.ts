@@ -15,20 +15,11 @@ const MARKER = 'inventory.session'
 /** SQL condition for a session whose settings took effect. A pooler may ignore them without an error. */
 export const HAS_SETTINGS = `coalesce(current_setting('${MARKER}', true), '') = 'set'`
 
-/** How a pool uses its sessions: directly, or through a connection pooler. */
-export interface SessionUse {
-  /** Options of the startup message. */
-  readonly options: string
-  /** Statements for the beginning of a transaction, in place of options. */
-  readonly settings: readonly string[]
-  /** Whether statements have names, so that a session parses each of them only once. */
-  readonly hasNames: boolean
-  /** SQL expression that identifies the server process while a connection is open. */
-  readonly backend: string
-}
-
-/** Returns how sessions of the server itself are used, with further settings. */
-export function directSession(limits: TimeLimits, settings: Readonly<Record<string, string>>): SessionUse {
+/**
+ * Returns how sessions of the server itself are used, with further settings: their options in the startup message, whether statements
+ * have names, so that each is parsed once, and an SQL expression that identifies the server process while a connection is open.
+ */
+export function directSession(limits: TimeLimits, settings: Readonly<Record<string, string>>) {
   const all = {
     [MARKER]: 'set',
     lock_timeout: limits.lock,
@@ -52,9 +43,10 @@ export function directSession(limits: TimeLimits, settings: Readonly<Record<stri
  * server process, which other clients use, too: it may have parsed another statement of the same name, and a setting would affect
  * the others. PgBouncer rejects options. The role has to have the time limits of single statements.
  */
-export function pooledSession(limits: TimeLimits): SessionUse {
+export function pooledSession(limits: TimeLimits) {
   return {
     options: '',
+    // For the beginning of a transaction.
     settings: [
       'SET TRANSACTION ISOLATION LEVEL READ COMMITTED',
       `SET LOCAL lock_timeout = ${limits.lock}`,

@@ -10,9 +10,6 @@ import { watchingLocks } from './lock-waits.ts'
 /** Only the wait for a lock and idle time are limited. */
 const LIMITS = { connect: 10_000, lock: 30_000, statement: 0, answer: 0 }
 
-/** A program that hangs must not hold locks forever. */
-const SETTINGS = { idle_in_transaction_session_timeout: '60s' }
-
 /** Settings that not every server has. With the first, PostgreSQL ends a statement, and its locks, soon after the connection closes. */
 const SETTINGS_OF_SOME_SERVERS = `SELECT set_config(name, value, false) FROM pg_settings
   JOIN (VALUES ('client_connection_check_interval', '200ms'), ('transaction_timeout', '0')) AS wanted (name, value) USING (name)`
@@ -42,7 +39,8 @@ export async function inTransaction<Result>(
   { url, readOnly = false, settings, signal, onCommit, onWait }: TransactionOptions,
   work: (transaction: Transaction, client: DatabaseConnection) => Promise<Result>,
 ): Promise<Result> {
-  const { options } = directSession(LIMITS, { ...SETTINGS, ...settings })
+  // A program that hangs must not hold locks forever.
+  const { options } = directSession(LIMITS, { idle_in_transaction_session_timeout: '60s', ...settings })
   const config = sessionConfig(url, options, 'cli')
   const client = new DatabaseConnection({ ...config, connectionTimeoutMillis: LIMITS.connect })
   let isCommitting = false
