@@ -15,9 +15,7 @@ async function openCache(t: Test, url: string): Promise<ApiKeyCache> {
 }
 
 /** The owner of a key, as the cache returns it. */
-function ownerOf(name: string, key: string): { name: string; id: string } {
-  return { name, id: hashApiKey(key).slice(0, 12) }
-}
+const ownerOf = (name: string, key: string) => ({ name, id: hashApiKey(key).slice(0, 12) })
 
 t.test('unknown keys cause at most a few queries a second', async (t) => {
   const database = await testDatabase(t)
@@ -39,12 +37,11 @@ t.test('unknown keys cause at most a few queries a second', async (t) => {
 t.test('a read costs what is in use, and not what the table has', async (t) => {
   const database = await testDatabase(t)
   let bytes = 0
-  const relay = await startRelay(t, database.url, {
-    towardsClient(part) {
-      bytes += part.length
-      return part
-    },
-  })
+  const towardsClient = (part: Buffer): Buffer => {
+    bytes += part.length
+    return part
+  }
+  const relay = await startRelay(t, database.url, { towardsClient })
   const key = await addKey(database, 'billing')
   const cache = await openCache(t, relay.url)
   t.strictSame(await cache.find(key), ownerOf('billing', key))
@@ -54,9 +51,8 @@ t.test('a read costs what is in use, and not what the table has', async (t) => {
     return bytes - before
   }
   const few = await costOf(() => cache.refresh())
-  await database.query(
-    "INSERT INTO api_keys (name, digest) SELECT 'k' || n, sha256(n::text::bytea) FROM generate_series(1, 5000) n",
-  )
+  await database.query(`INSERT INTO api_keys (name, digest)
+    SELECT 'k' || n, sha256(n::text::bytea) FROM generate_series(1, 5000) n`)
   const many = await costOf(async () => {
     await cache.refresh()
     await cache.find(makeApiKey())

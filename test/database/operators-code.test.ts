@@ -1,6 +1,7 @@
 import t from 'tap'
 import { startService } from '../support/app.ts'
 import { inventory } from '../support/command.ts'
+import { sessionsOf } from '../support/database.ts'
 import { isError } from '../support/http.ts'
 import { trigger } from '../support/triggers.ts'
 
@@ -41,7 +42,7 @@ const raised = {
 }
 
 t.test('an ERROR of a trigger concerns its own update, whatever its SQLSTATE', async (t) => {
-  const { database, update, log } = await startService(t, 30)
+  const { database, updateAll, log } = await startService(t, 30)
   const { username, password, port, pathname } = new URL(database.url)
   const mapping = `USER MAPPING FOR CURRENT_USER SERVER`
   const login = `OPTIONS (user '${decodeURIComponent(username)}', password '${decodeURIComponent(password)}')`
@@ -55,19 +56,14 @@ t.test('an ERROR of a trigger concerns its own update, whatever its SQLSTATE', a
     CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
       IF TG_ARGV[0] LIKE 'audit%' THEN EXECUTE 'INSERT INTO ' || TG_ARGV[0] || ' VALUES (1)';
       ELSE RAISE 'unsupported startup parameter' USING ERRCODE = TG_ARGV[0]; END IF; RETURN NEW; END $$`)
-  const sessions = async () => {
-    const rows = await database.query(
-      "SELECT pid FROM pg_stat_activity WHERE application_name LIKE '%server' AND datname = current_database()",
-    )
-    return rows.map(({ pid }) => pid)
-  }
-  await Promise.all([1, 2, 3, 4, 5, 6].map((pet) => update(pet, 1)))
+  const sessions = async () =>
+    (await sessionsOf(database, "application_name LIKE '%server'")).map(({ pid }) => pid)
+  await updateAll(6, 1)
   const before = await sessions()
   for (const [argument, status] of Object.entries({ ...raised, audit_down: 503, audit_standby: 503 })) {
     await database.query(`CREATE OR REPLACE TRIGGER audit BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 15)
       EXECUTE FUNCTION audit('${argument}')`)
-    const answers = await Promise.all(Array.from({ length: 30 }, (_, index) => update(index + 1, 5)))
-    for (const [index, answer] of answers.entries()) {
+    for (const [index, answer] of (await updateAll(30, 5)).entries()) {
       if (index !== 14) t.equal(answer.status, 200, argument)
       else isError(t, answer, status, status === 400 ? 'invalid_request' : 'nothing_changed', argument)
     }

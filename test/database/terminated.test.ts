@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { addMany, type TestDatabase, testDatabase, waitForSessions } from '../support/database.ts'
+import { addMany, sessionsOf, type TestDatabase, testDatabase, waitForSessions } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, isError, json, type Send } from '../support/http.ts'
 import { startLoad } from '../support/load.ts'
@@ -10,19 +10,17 @@ import { startRelay } from '../support/relay.ts'
 /** One connection for lists, three for updates, and one for readiness and keys. */
 const CONNECTIONS = 5
 
-const OF_SERVICE = "application_name = 'petstore-inventory server' AND datname = current_database()"
+const OF_SERVICE = "application_name = 'petstore-inventory server'"
 
 const update = (send: Send, petId: number, quantity = 5): Promise<Answer> =>
   send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))
 
 /** Ends the server's side of the service's connections that are in that state, and waits until it is gone. */
 async function terminate(database: TestDatabase, state: string): Promise<void> {
-  const ended = await database.query(
-    `SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE ${OF_SERVICE} AND ${state}`,
-  )
-  const pids = ended.map(({ pid }) => pid)
-  const left = 'SELECT FROM pg_stat_activity WHERE pid = ANY ($1::integer[])'
-  await eventually('the connections to end', async () => (await database.query(left, [pids])).length === 0)
+  const sessions = await sessionsOf(database, `${OF_SERVICE} AND ${state}`)
+  const isEnded = `pid = ANY ('{${sessions.map(({ pid }) => pid)}}'::integer[])`
+  await database.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE ${isEnded}`)
+  await waitForSessions(database, isEnded, 0)
 }
 
 /** Asserts that updates, lists and readiness are served, that no connection is lost for good, and that there are no others. */
@@ -42,7 +40,7 @@ async function hasAllConnections(t: Test, database: TestDatabase, server: Runnin
     const state = { db_client_connection_state: 'used' }
     return total(await metrics.scrape(), 'db_client_connection_count', state) === 0
   })
-  const open = await database.query(`SELECT FROM pg_stat_activity WHERE ${OF_SERVICE}`)
+  const open = await sessionsOf(database, OF_SERVICE)
   t.ok(open.length <= CONNECTIONS, `${open.length} connections`)
   t.equal(server.process.exitCode ?? server.process.signalCode, null, 'it is the same process')
 }

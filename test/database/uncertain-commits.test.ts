@@ -2,6 +2,7 @@ import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { inTransaction } from '../../src/database/admin/transaction.ts'
 import { longLimits, startApp } from '../support/app.ts'
+import { addMany } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startOwnServer } from '../support/own-server.ts'
 import { AT_COMMIT, trigger } from '../support/triggers.ts'
@@ -26,17 +27,13 @@ const options = { url: database.url }
 
 t.beforeEach(async () => {
   await database.waitForStandby('')
-  await database.query(
-    `ALTER ROLE service RESET ALL; TRUNCATE inventory;
-     INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 500) n`,
-  )
+  await database.query('ALTER ROLE service RESET ALL; TRUNCATE inventory')
+  await addMany(database, 500)
 })
 
 t.test('a synchronous standby that is away', async (t) => {
-  const { send, update } = await startApp(t, database.url, {
-    timings: shortTimings,
-    env: { DATABASE_POOL_SIZE: String(UPDATE_CONNECTIONS + 1) },
-  })
+  const env = { DATABASE_POOL_SIZE: String(UPDATE_CONNECTIONS + 1) }
+  const { send, update } = await startApp(t, database.url, { timings: shortTimings, env })
   /** Updates a pet. On a busy machine, that can take longer than the short limits. */
   const served = (petId: number): Promise<true> =>
     eventually('updates to be served', async () => (await update(petId, 5)).status === 200)

@@ -220,11 +220,8 @@ t.test('HAProxy ends a connection whose client reads nothing of a response', asy
 t.test('HAProxy logs and counts what it answers itself, but no key', async (t) => {
   const backend = await startBackend(t)
   const metrics = await freePort()
-  const { port, output } = await startBalancer(t, [backend.port], {
-    RATE_LIMIT: '1',
-    PROXIES: '127.0.0.1',
-    METRICS: `127.0.0.1:${metrics}`,
-  })
+  const env = { RATE_LIMIT: '1', PROXIES: '127.0.0.1', METRICS: `127.0.0.1:${metrics}` }
+  const { port, output } = await startBalancer(t, [backend.port], env)
   const headers = { authorization: 'Bearer secret', 'x-forwarded-for': '203.0.113.7, 203.0.113.8' }
   const send = callerOf(port, headers)
   const long = `/v1/"${'x'.repeat(500)}`
@@ -286,10 +283,9 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
     t.teardown(() => agent.destroy())
     return callerOf(securePort, {}, agent)
   }
-  const end = callWithoutEnd(
-    t,
-    [true, true, false, false].map((keepAlive) => callerWith({ keepAlive, ca: [former.ca, newer.ca] })),
-  )
+  const ca = [former.ca, newer.ca]
+  const callers = [true, true, false, false].map((keepAlive) => callerWith({ keepAlive, ca }))
+  const end = callWithoutEnd(t, callers)
   await serve(backend)
   await put('no certificate')
   await reload()

@@ -3,7 +3,6 @@ import t, { type Test } from 'tap'
 import { type Fault, inTurn, startFront } from '../examples/front.ts'
 import { apiKey, startService } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
-import { json } from '../support/http.ts'
 import { type Outcome, run as startCommand } from '../support/program.ts'
 
 const tsx = createRequire(import.meta.url).resolve('tsx/cli')
@@ -112,10 +111,7 @@ async function givesUp(t: Test, { run, service }: Example): Promise<void> {
 async function changes(t: Test, { run, service }: Example): Promise<void> {
   // On a busy machine, an update may get a 503.
   const set = (quantity: number): Promise<true> =>
-    eventually(
-      `the quantity ${quantity}`,
-      async () => (await service.send('PATCH', `/v1/inventory/${PET}`, json({ quantity }))).status === 200,
-    )
+    eventually(`the quantity ${quantity}`, async () => (await service.update(PET, quantity)).status === 200)
   await set(10)
   let isDisturbed = false
   const disturbed = await startFront(t, service.port, async ({ method }) => {

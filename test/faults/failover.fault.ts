@@ -33,9 +33,8 @@ async function setUp(t: Test) {
   /** The reasons that the metrics name for not being ready. */
   const reasons = async (): Promise<string[]> => {
     const metrics = await scrape()
-    return Object.keys(notReadyReasons).filter(
-      (reason) => total(metrics, 'inventory_not_ready', { reason }) === 1,
-    )
+    const isTrue = (reason: string): boolean => total(metrics, 'inventory_not_ready', { reason }) === 1
+    return Object.keys(notReadyReasons).filter(isTrue)
   }
   return { ...pair, address, server, send, load, reasons }
 }
@@ -111,10 +110,8 @@ t.test('the old primary goes on taking writes behind connections that are open',
   const { primary, standby, address, server, load, send, reasons } = await setUp(t)
   await load.stop()
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 13 }))).status, 200)
-  await eventually(
-    'the standby to have it',
-    async () => (await standby.query('SELECT FROM inventory WHERE pet_id = 1 AND quantity = 13')).length > 0,
-  )
+  const copied = 'SELECT FROM inventory WHERE pet_id = 1 AND quantity = 13'
+  await eventually('the standby to have it', async () => (await standby.query(copied)).length > 0)
   t.match((await send('GET', '/v1/inventory')).text, '{"petId":1,"quantity":13,')
   // Timelines that exist already. The number of the next one has a letter in the names of WAL files.
   for (let timeline = 2; timeline < 10; timeline++)

@@ -19,11 +19,8 @@ async function setUp(t: Test) {
     await chmod(file, 0o600)
     await giveToServer(file)
   }
-  const server = await startEmbeddedServer(path.join(folder, 'postgres'), {
-    ssl: 'on',
-    ssl_cert_file: `${own.server}.crt`,
-    ssl_key_file: `${own.server}.key`,
-  })
+  const files = { ssl_cert_file: `${own.server}.crt`, ssl_key_file: `${own.server}.key` }
+  const server = await startEmbeddedServer(path.join(folder, 'postgres'), { ssl: 'on', ...files })
   t.teardown(server.stop)
   await migrate({ url: server.url, direction: 'up' })
   /** The address of the server with these parameters, under this host name. */

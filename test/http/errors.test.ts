@@ -1,6 +1,6 @@
 import t from 'tap'
 import { startApp, startService } from '../support/app.ts'
-import { type Answer, isError } from '../support/http.ts'
+import { type Answer, isError, json } from '../support/http.ts'
 import { trigger } from '../support/triggers.ts'
 
 const { send, update, log, database } = await startService(t, ['1,9,available'])
@@ -56,10 +56,7 @@ t.test('a body must be JSON in UTF-8 without a coding; a 415 says what was sent 
 
 t.test('a body and a path must be small', async (t) => {
   const update = (length: number, headers = {}): Promise<Answer> =>
-    send('PATCH', '/v1/inventory/1', {
-      headers: { 'content-type': type, ...headers },
-      body: '{"quantity":5}'.padEnd(length),
-    })
+    send('PATCH', '/v1/inventory/1', json('{"quantity":5}'.padEnd(length), headers))
   t.equal((await update(4096)).status, 200)
   isError(t, await update(4097), 413, 'payload_too_large')
   isError(t, await update(4097, { 'transfer-encoding': 'chunked' }), 413, 'payload_too_large')

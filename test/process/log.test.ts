@@ -30,12 +30,8 @@ async function linesOf({ stdout }: ChildProcess): Promise<string[]> {
 
 t.test('a process that ends on its own has written the lines of its last event-loop iteration', async (t) => {
   const many = `process.disconnect(); for (let n = 1; n <= 100; n++) log.info({ n }, 'one of many');`
-  for (const [end, expected] of [
-    ['', 0],
-    ['process.exit(3)', 3],
-    [`throw new Error('a bug')`, 1],
-    [`Promise.reject(new Error('a bug'))`, 1],
-  ] as const) {
+  const ends = { '': 0, 'process.exit(3)': 3, "throw new Error('')": 1, "Promise.reject(new Error(''))": 1 }
+  for (const [end, expected] of Object.entries(ends)) {
     const child = startLogging(t, many + end)
     const ended = once(child, 'exit')
     const lines = await linesOf(child)

@@ -46,19 +46,14 @@ t.test('npm scripts compile what has changed, and only then, without any other s
   await rename(inFolder('node_modules'), inFolder('omitted'))
   t.strictSame(migrate(), upToDate('second'), 'without the packages for development')
   await writeProgram('third')
-  t.match(migrate(), {
-    status: 1,
-    stdout: '',
-    stderr: /^petstore-inventory: dist is .* not installed to compile them\. Run "npm ci --include=dev"\.\n$/,
-  })
+  const outdated = /^petstore-inventory: dist is .* not installed .* Run "npm ci --include=dev"\.\n$/
+  t.match(migrate(), { status: 1, stdout: '', stderr: outdated })
   await rename(inFolder('omitted'), inFolder('node_modules'))
   await rm(inFolder('dist'), { recursive: true })
   // Root can write to every folder, but not below a file.
   await writeFile(inFolder('dist'), '')
-  t.match(migrate(), {
-    status: 1,
-    stderr: /^Compiling.*\npetstore-inventory: dist cannot be written: E.* as the owner of this folder\.\n$/,
-  })
+  const unwritable = /^Compiling.*\n.*: dist cannot be written: E.* as the owner of this folder\.\n$/
+  t.match(migrate(), { status: 1, stderr: unwritable })
   await rm(inFolder('dist'))
   await writeFile(inFolder('src/cli.ts'), "const wrong: number = 'text\n")
   for (const attempt of ['first', 'second'])

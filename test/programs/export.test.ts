@@ -37,9 +37,7 @@ t.test('a row security policy that would hide rows is an error, not fewer of the
 
 t.test('an export that fails half-way says so by its exit code', async (t) => {
   const database = await filled(t)
-  await database.query(
-    `ALTER TABLE inventory RENAME TO stock;
-     CREATE VIEW inventory AS SELECT pet_id, 1 / (quantity - 5) AS quantity, status FROM stock`,
-  )
+  await database.query(`ALTER TABLE inventory RENAME TO stock;
+    CREATE VIEW inventory AS SELECT pet_id, 1 / (quantity - 5) AS quantity, status FROM stock`)
   t.match(await inventory(t, database.url, 'export'), { code: 1, stderr: /division by zero/ })
 })

@@ -5,7 +5,7 @@ import { INT64_MAX, INT64_MIN } from '../../src/contract/int64.ts'
 import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { rowReader } from '../../src/inventory/transfer/rows.ts'
 import { inventory } from '../support/command.ts'
-import { stockOf, testDatabase, waitForLocks } from '../support/database.ts'
+import { addMany, stockOf, testDatabase, waitForLocks } from '../support/database.ts'
 import { type Outcome, run, temporaryFolder } from '../support/program.ts'
 import { AT_COMMIT, trigger } from '../support/triggers.ts'
 
@@ -145,10 +145,9 @@ t.test('mode replace removes more than a tenth of the entries only if that is al
     [2, '', 0, 18],
     [20, '--allow-removals', 0, 0],
   ] as const) {
-    await database.query(
-      "INSERT INTO inventory SELECT id, 9, 'sold' FROM generate_series(0, 19) AS id ON CONFLICT DO NOTHING",
-    )
-    const kept = Array.from({ length: 20 - removed }, (_, index) => `${removed + index},9\n`)
+    await database.query('TRUNCATE inventory')
+    await addMany(database, 20)
+    const kept = Array.from({ length: 20 - removed }, (_, index) => `${index + 1},9\n`)
     const csv = `petId,quantity\n${kept.join('')}`
     const outcome = await load(t, database.url, csv, `--mode replace ${options}`)
     t.equal(outcome.code, code, outcome.stderr)
@@ -163,10 +162,8 @@ t.test('imports wait for each other and for other changes, at every isolation le
   const database = await testDatabase(t, { entries: ['1,9,sold'] })
   await database.query(`ALTER DATABASE ${database.name} SET default_transaction_isolation = 'serializable'`)
   const update = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')
-  const outcomes = Promise.all([
-    load(t, database.url, 'petId,quantity\n1,1\n2,1\n', replace),
-    load(t, database.url, 'petId,quantity\n3,2\n1,2\n', replace),
-  ])
+  const files = ['petId,quantity\n1,1\n2,1\n', 'petId,quantity\n3,2\n1,2\n']
+  const outcomes = Promise.all(files.map((csv) => load(t, database.url, csv, replace)))
   await waitForLocks(database, 2)
   await update()
   for (const { code, stderr } of await outcomes) t.equal(code, 0, stderr)

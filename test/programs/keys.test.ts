@@ -28,9 +28,8 @@ t.test('create prints the key alone on standard output, and keeps nothing but it
   const key = stdout.trim()
   t.match(stderr, /^The key billing \([0-9a-f]{12}\) does not expire\. It is shown only once:\n$/)
   const digest = createHash('sha256').update(key).digest('hex')
-  t.match(await database.query('SELECT * FROM api_keys'), [
-    { name: 'billing', digest: `\\x${digest}`, expires_at: null, revoked_at: null },
-  ])
+  const stored = { name: 'billing', digest: `\\x${digest}`, expires_at: null, revoked_at: null }
+  t.match(await database.query('SELECT * FROM api_keys'), [stored])
   await keys('create --name shop --expires 1d')
   const table = await keys('list')
   const time = '\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}Z'

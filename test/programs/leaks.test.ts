@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { Agent } from 'node:http'
 import t from 'tap'
-import { testDatabase } from '../support/database.ts'
+import { sessionsOf, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { listRequest, updateRequest } from '../support/messages.ts'
@@ -57,9 +57,7 @@ t.test('requests of every kind and their aborts leave no connection and no memor
   const before = await usage()
   await load(1500)
   const after = await usage()
-  const connections = await database.query(
-    "SELECT FROM pg_stat_activity WHERE application_name = 'petstore-inventory server' AND datname = current_database()",
-  )
+  const connections = await sessionsOf(database, "application_name = 'petstore-inventory server'")
   t.ok(connections.length <= 11, 'as many connections to the database as it may have')
   await eventually(`${maxFiles} open files or fewer`, async () => ((await usage())?.files ?? 0) <= maxFiles)
   // The lists meanwhile had twice as much.

@@ -8,14 +8,22 @@ const run = promisify(execFile)
 export async function makeCertificates(folder: string, name: string) {
   const ca = path.join(folder, `${name}-ca`)
   const server = path.join(folder, `${name}-server`)
-  const made = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2']
-  await run('openssl', [
-    ...['req', '-x509', ...made, '-subj', `/CN=${name}`, '-keyout', `${ca}.key`, '-out', `${ca}.crt`],
-  ])
-  await run('openssl', [
-    ...['req', '-x509', ...made, '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost'],
-    ...['-addext', 'basicConstraints=CA:FALSE', '-CA', `${ca}.crt`, '-CAkey', `${ca}.key`],
-    ...['-keyout', `${server}.key`, '-out', `${server}.crt`],
-  ])
+  const made = [
+    'req',
+    '-x509',
+    '-newkey',
+    'ec',
+    '-pkeyopt',
+    'ec_paramgen_curve:P-256',
+    '-nodes',
+    '-days',
+    '2',
+  ]
+  const make = (file: string, subject: string, ...more: string[]) =>
+    run('openssl', [...made, '-subj', subject, '-keyout', `${file}.key`, '-out', `${file}.crt`, ...more])
+  await make(ca, `/CN=${name}`)
+  const issuer = ['-CA', `${ca}.crt`, '-CAkey', `${ca}.key`]
+  const extensions = ['subjectAltName=DNS:localhost', 'basicConstraints=CA:FALSE']
+  await make(server, '/CN=localhost', ...issuer, ...extensions.flatMap((it) => ['-addext', it]))
   return { ca: `${ca}.crt`, server }
 }

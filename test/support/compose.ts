@@ -7,9 +7,8 @@ export type Shell = (command: string) => Promise<string>
 /** A shell in the folder of a deployment by compose. */
 export function shellIn(cwd: string): Shell {
   // Compose prefers variables to `.env`.
-  const env = Object.fromEntries(
-    Object.entries(process.env).filter(([name]) => /^(PATH|HOME|DOCKER_\w+)$/.test(name)),
-  )
+  const passed = Object.entries(process.env).filter(([name]) => /^(PATH|HOME|DOCKER_\w+)$/.test(name))
+  const env = Object.fromEntries(passed)
   return async (command) =>
     (await promisify(execFile)('sh', ['-euc', command], { cwd, env, maxBuffer: 1e8 })).stdout
 }

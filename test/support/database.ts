@@ -20,10 +20,8 @@ export async function testDatabase(
   const { TEST_SERVER_URL: serverUrl, TEST_TEMPLATE: template, TEST_TEMPLATE_STRATEGY = '' } = process.env
   if (!serverUrl || !template) throw new Error('Run the tests with "npm test", which provides the database.')
   const name = `test_${randomBytes(8).toString('hex')}`
-  await onServer(
-    serverUrl,
-    `CREATE DATABASE ${name} TEMPLATE ${empty ? 'template1' : template} ${TEST_TEMPLATE_STRATEGY}`,
-  )
+  const copied = empty ? 'template1' : `${template} ${TEST_TEMPLATE_STRATEGY}`
+  await onServer(serverUrl, `CREATE DATABASE ${name} TEMPLATE ${copied}`)
   const url = urlOf(serverUrl, name)
   const pool = new pg.Pool({ connectionString: url, max: 4, types: { getTypeParser: () => String } })
   pool.on('error', () => {})
@@ -70,20 +68,22 @@ export async function addKey(database: TestDatabase, name: string, expires: stri
   return key
 }
 
-/** Resolves when at least that many sessions of clients of the database, not of autovacuum, meet a condition; with 0, when none does. */
-export async function waitForSessions({ query }: TestDatabase, condition: string, count = 1): Promise<void> {
-  const sessions = `SELECT FROM pg_stat_activity
-    WHERE datname = current_database() AND backend_type = 'client backend' AND ${condition}`
+/** The sessions of clients of the database, not of autovacuum, that meet a condition. */
+export const sessionsOf = ({ query }: TestDatabase, condition: string) =>
+  query(`SELECT pid FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_type = 'client backend' AND ${condition}`)
+
+/** Resolves when there are at least that many such sessions; with 0, when there is none. */
+export async function waitForSessions(database: TestDatabase, condition: string, count = 1): Promise<void> {
   await eventually(`${count || 'no'} sessions with ${condition}`, async () => {
-    const { length } = await query(sessions)
+    const { length } = await sessionsOf(database, condition)
     return count === 0 ? length === 0 : length >= count
   })
 }
 
 /** Resolves when at least that many of them wait for a lock. */
-export function waitForLocks(database: TestDatabase, count = 1): Promise<void> {
-  return waitForSessions(database, "wait_event_type = 'Lock'", count)
-}
+export const waitForLocks = (database: TestDatabase, count?: number): Promise<void> =>
+  waitForSessions(database, "wait_event_type = 'Lock'", count)
 
 /** Makes a role without any privileges that may log in. To be called before the database is made, which has to go first. */
 export async function testRole(t: Test) {

@@ -39,11 +39,9 @@ export function callerOf(port: number, common: OutgoingHttpHeaders = {}, agent?:
 }
 
 /** A message with a JSON body, and with further headers. */
-export function json(body: string | object, headers: OutgoingHttpHeaders = {}): Message {
-  return {
-    headers: { 'content-type': 'application/json', ...headers },
-    body: typeof body === 'string' ? body : JSON.stringify(body),
-  }
+export function json(content: string | object, headers: OutgoingHttpHeaders = {}): Message {
+  const body = typeof content === 'string' ? content : JSON.stringify(content)
+  return { headers: { 'content-type': 'application/json', ...headers }, body }
 }
 
 /** Asserts that a response is the one error body and nothing else, with the status and code that it should have. */

@@ -43,10 +43,8 @@ async function makeCluster(directory: string): Promise<void> {
   const server = await startEmbeddedServer(directory, { fsync: 'off' })
   try {
     await migrate({ url: server.url, direction: 'up' })
-    await onServer(
-      server.url,
-      `CREATE ROLE ${SERVICE} LOGIN; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${SERVICE}`,
-    )
+    const grant = `GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${SERVICE}`
+    await onServer(server.url, `CREATE ROLE ${SERVICE} LOGIN; ${grant}`)
   } finally {
     await server.stop()
   }

@@ -57,10 +57,7 @@ class RandomRepository implements UpdateRepository {
     return { isDistributed: this.#isDistributed, namesCallers: false, skippingRules: '' }
   }
 
-  async setQuantities(
-    updates: readonly QuantityUpdate[],
-    skipsLocked: boolean,
-  ): Promise<Map<bigint, UpdatedRow>> {
+  async setQuantities(updates: readonly QuantityUpdate[], skipsLocked: boolean) {
     if (this.#isDistributed && updates.length > 1) this.errors.push('Citus got several updates at once')
     for (const { petId } of updates) {
       if (this.#inFlight.has(petId)) this.errors.push(`Pet ${petId} is in two statements`)
