@@ -97,7 +97,9 @@ async function run(file: string, env: NodeJS.ProcessEnv): Promise<boolean> {
 }
 
 /** Everything in the output of a file that has not passed. */
-const failuresIn = (tap: string) => tap.replaceAll(/^ *(ok \d|# Subtest|1\.\.\d|TAP version|$).*\n/gm, '')
+function failuresIn(tap: string): string {
+  return tap.replaceAll(/^ *(ok \d|# Subtest|1\.\.\d|TAP version|$).*\n/gm, '')
+}
 
 /** Kills the process group of a process, even if that process itself has ended. */
 function endGroup({ pid }: ChildProcess): void {
