@@ -17,7 +17,7 @@ import type { Tracing } from './tracing/tracing.ts'
 
 /**
  * Maximum connections waiting to be accepted; the system may have a lower limit (`net.core.somaxconn` in Linux). With Node's default of
- * 511, it drops some of a thousand simultaneous ones, which clients retry after one to three seconds.
+ * 511, some of a thousand simultaneous ones are dropped, and clients retry them only after one to three seconds.
  */
 const BACKLOG = 65_535
 

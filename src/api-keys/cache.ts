@@ -5,7 +5,7 @@ import { type ApiKeyOwner, type FindApiKey, type FixedKey, hashApiKey, isApiKey 
 import { findActiveKeys } from './stored-keys.ts'
 
 export interface ApiKeyIntervals {
-  /** Between two reads of the cached keys. A revoked key is accepted for so long, plus one query. */
+  /** Between two reads of the cached keys. A revoked key is accepted for at most this long, plus one query. */
   readonly refreshMs: number
   /** Minimum between two reads, which limits what unknown keys can cost the database. */
   readonly minReadMs: number

@@ -156,8 +156,8 @@ export function isLockTimeout(error: unknown): boolean {
 }
 
 /**
- * Whether neither the values nor the moment nor the server is to blame for an ERROR, but perhaps what its session remembers: the plan of
- * a function, a setting of an extension, the type of a column of a prepared statement.
+ * Whether nobody expects an ERROR of this kind: neither the values nor the moment nor the server is to blame, but perhaps what the session
+ * remembers, such as the plan of a function, a setting of an extension, or the type of a column.
  */
 export function isUnexpected(error: unknown): boolean {
   return (meaningOf(error)?.blame ?? 'statement') === 'statement'

@@ -42,8 +42,8 @@ export class DatabaseConnection extends pg.Client {
 
   /**
    * Makes each error of a login an error of `connect`, which closes the connection. pg's parser throws at an unknown method of
-   * authentication, which would end the process. If it lacks a password, it keeps the socket open, and the server a process for each
-   * attempt until its `authentication_timeout`.
+   * authentication, which would end the process. Without a password, pg keeps the socket open, and the server a process for each
+   * attempt, until its `authentication_timeout`.
    */
   #failOnLoginErrors(): void {
     const { connection } = this

@@ -175,8 +175,8 @@ export function createPool(options: PoolOptions) {
     },
 
     /**
-     * Runs a statement without parameters and calls `onRow`, which must not throw, with each row as it arrives. The snapshot of the rows
-     * is taken after the statement got its locks. Throws what `query` throws; the time limit for a response applies to each row.
+     * Runs a statement without parameters and calls `onRow`, which must not throw, with each row as it arrives. Their snapshot is taken
+     * after the statement got its locks. Throws what `query` throws; the time limit for a response applies to each row.
      */
     readRows(text: string, onRow: (row: TextRow) => void): Promise<void> {
       const inOneTransaction = [...session.settings, text].join('; ')

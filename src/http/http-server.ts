@@ -26,7 +26,7 @@ export const httpTimeouts = {
  */
 export const KEEP_ALIVE_TIMEOUT_MS = 620_000
 
-/** Maximum headers of a request. In memory, each takes about a hundred bytes more than the limit on their size counts. */
+/** Maximum headers of a request. The limit on their size does not bound their memory, about a hundred bytes for each. */
 export const MAX_HEADERS = 256
 
 /** Maximum open connections, for the memory, and for the file descriptors of the database. Further ones are closed at once. */

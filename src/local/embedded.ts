@@ -85,7 +85,7 @@ async function freePort(): Promise<string> {
   return String(port)
 }
 
-/** Without TLS, whatever PGSSLMODE and PGSSLNEGOTIATION, which pg reads, say for another server. */
+/** Without TLS, whatever PGSSLMODE and PGSSLNEGOTIATION say, which pg reads. */
 function addressOf(password: string, port: string): string {
   return `postgres://postgres:${password}@127.0.0.1:${port}/postgres?sslmode=disable&sslnegotiation=postgres`
 }

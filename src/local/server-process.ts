@@ -24,7 +24,7 @@ export interface Place {
   readonly directory: string
 }
 
-/** Becomes initdb, which opens the password by a path: of root's files and pipes, another account may open none, but a here-document. */
+/** Becomes initdb, which opens the password by a path. Another account may not open root's files and pipes, but a here-document. */
 const INITDB_SCRIPT = 'read -r password; exec "$@" <<END\n$password\nEND\n'
 
 /**
@@ -53,7 +53,7 @@ export async function createCluster(place: Place, password: string, signal: Abor
   })
 }
 
-/** Becomes PostgreSQL, and leaves a process that stops it when standard input closes, as the system does whatever ends this process. */
+/** Becomes PostgreSQL, and leaves a process that stops it when standard input closes, which the system does whatever ends this process. */
 const SERVER_SCRIPT = 'exec 3<&0; ( { cat <&3; kill -INT $$; } >/dev/null 2>&1 & ); exec "$@" 3<&- </dev/null'
 
 /** Starts the server on an existing cluster. It may not accept connections yet. */
