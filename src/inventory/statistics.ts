@@ -2,8 +2,8 @@ import { Histogram } from 'prom-client'
 
 /** Counters of lists and updates since the process was started. The list and the update queue increment them. */
 export class InventoryStatistics {
-  /** Updates by state; see `PendingUpdates`. */
-  readonly updates = { waiting: 0, held: 0, apart: 0, 'in flight': 0, settled: 0 }
+  /** Number of updates waiting to be sent to PostgreSQL. */
+  waitingUpdates = 0
   readonly batches = new Histogram({
     name: 'inventory_update_batch_size',
     help: 'Updates in one batch, which is one statement.',
@@ -12,9 +12,4 @@ export class InventoryStatistics {
   })
   /** Lists by the entries that were read: all, the changed ones or none. `joined` lists were coalesced with another read. */
   readonly lists = { read: 0, changed: 0, unchanged: 0, joined: 0 }
-
-  /** Number of updates waiting to be sent to PostgreSQL. */
-  get waitingUpdates(): number {
-    return this.updates.waiting + this.updates.held + this.updates.apart
-  }
 }

@@ -8,7 +8,7 @@ import type { StoredEntry, UpdateRepository } from './repository.ts'
 export interface Batch {
   readonly updates: readonly Update[]
   readonly skipsLocked: boolean
-  /** The key of updates that are apart because of it. It has at most one such statement in flight. */
+  /** The key of updates that are apart because of it, and sent for the first time. It has at most one such statement in flight. */
   readonly key?: string
 }
 
@@ -16,11 +16,8 @@ export interface Batch {
 export interface BatchResult {
   /** The updates to send again: they are not decided, and nothing has changed. */
   readonly undecided: readonly Update[]
-  /**
-   * How the statement ended: it was made, but for updates without a row; it has waited for a lock for too long; PostgreSQL has
-   * rejected it, perhaps because of one of its updates; or it failed because of the server or the connection.
-   */
-  readonly end: 'made' | 'lock timeout' | 'rejected' | 'failed'
+  /** Why PostgreSQL did not make the statement, if this may be due to one of its updates. */
+  readonly trouble?: 'lock timeout' | 'rejected'
 }
 
 /** A trigger or a rule of the operator's own has skipped the row. */
@@ -41,8 +38,8 @@ export class SkippedRowError extends Error {
  * | no row, and there is no entry               | nothing to update                 | answered, 404                      |
  * | no row, and the condition is not met        | nothing changed                   | answered, 412                      |
  * | no row, though the condition is met         | locked, replaced, or skipped      | see `decideUnchanged`              |
- * | lock timeout                                | nothing changed                   | sent again                         |
- * | any other ERROR, batch of several           | nothing changed                   | sent again in quarters             |
+ * | ERROR, batch of several                     | nothing changed                   | sent again in quarters             |
+ * | lock timeout, single update                 | nothing changed                   | sent again                         |
  * | any other ERROR, single update; read-only   | nothing changed                   | rejected                           |
  * | server                                      |                                   |                                    |
  * | connection lost, FATAL, no answer           | the outcome is unknown            | rejected, never sent again         |
@@ -57,11 +54,11 @@ export async function sendBatch(
     const inOrder = [...updates].sort((a, b) => (a.petId < b.petId ? -1 : 1))
     rows = await repository.setQuantities(inOrder, skipsLocked)
   } catch (error) {
-    const end = wasRolledBack(error) && !hasCause(error, 'readOnly') ? 'rejected' : 'failed'
-    if (end === 'rejected' && isLockTimeout(error)) return { undecided: updates, end: 'lock timeout' }
-    if (end === 'rejected' && updates.length > 1) return { undecided: updates, end }
+    const isRejected = wasRolledBack(error) && !hasCause(error, 'readOnly')
+    if (isRejected && isLockTimeout(error)) return { undecided: updates, trouble: 'lock timeout' }
+    if (isRejected && updates.length > 1) return { undecided: updates, trouble: 'rejected' }
     for (const update of updates) update.reject(error)
-    return { undecided: [], end }
+    return isRejected ? { undecided: [], trouble: 'rejected' } : { undecided: [] }
   }
   const without: Update[] = []
   for (const update of updates) {
@@ -69,7 +66,7 @@ export async function sendBatch(
     if (row === undefined) without.push(update)
     else update.resolve(row)
   }
-  if (without.length === 0) return { undecided: [], end: 'made' }
+  if (without.length === 0) return { undecided: [] }
   // If this fails, the next statement tells why.
   const entries = await repository.entriesOf(without.map(({ petId }) => petId)).catch(() => undefined)
   const undecided = without.filter((update) => {
@@ -78,7 +75,7 @@ export async function sendBatch(
     if (entries) update.resolve(undefined)
     return !entries
   })
-  return { undecided, end: 'made' }
+  return { undecided }
 }
 
 /**

@@ -17,15 +17,8 @@ export interface QuantityUpdate {
   readonly caller?: Caller | undefined
 }
 
-/** The states of an update that is to be sent; see `PendingUpdates`. */
-export type QueuedState = 'waiting' | 'held' | 'apart'
-
-export type UpdateState = QueuedState | 'in flight' | 'settled'
-
 /** An update whose caller waits for its outcome. */
 export interface Update extends QuantityUpdate {
-  /** Only `PendingUpdates` changes it. */
-  state: UpdateState
   /** Only `sendBatch` changes it: the version of the entry that a statement has left as it was. */
   version: string | undefined
   /** When it arrived, by `performance.now()`. */

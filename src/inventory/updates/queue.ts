@@ -4,8 +4,8 @@ import type { Context } from '@opentelemetry/api'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import { type Batch, type BatchResult, sendBatch } from './batch.ts'
-import { PendingUpdates } from './pending-updates.ts'
-import type { QuantityUpdate, QueuedState } from './quantity-update.ts'
+import { PendingUpdates, type QueuedState } from './pending-updates.ts'
+import type { QuantityUpdate } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
 
 /** Links the trace of a statement to the traces of the requests that it serves. */
@@ -79,21 +79,9 @@ export class UpdateQueue {
     return new Promise((resolve, reject) => {
       const arrivedAt = performance.now()
       const context = this.#tracer?.current()
-      const state = 'waiting'
       const version = undefined
       // Not `...update`: V8 takes microseconds to add properties to a copy.
-      this.#pending.add({
-        petId,
-        quantity,
-        condition,
-        caller,
-        state,
-        version,
-        arrivedAt,
-        context,
-        resolve,
-        reject,
-      })
+      this.#pending.add({ petId, quantity, condition, caller, version, arrivedAt, context, resolve, reject })
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
     })
@@ -112,17 +100,15 @@ export class UpdateQueue {
   }
 
   #dispatch(): void {
-    const { updateConnections } = this.#repository
-    const { waiting } = MAX_STATEMENTS
-    const held = Math.min(MAX_STATEMENTS.held, updateConnections - waiting)
-    const apart = Math.max(1, Math.min(MAX_STATEMENTS.apart, updateConnections - waiting - held))
     const pending = this.#pending
+    const { updateConnections } = this.#repository
     pending.isIndividual = this.#repository.table().isDistributed
+    const held = Math.min(MAX_STATEMENTS.held, updateConnections - MAX_STATEMENTS.waiting)
+    const waiting = pending.isIndividual ? updateConnections - held : MAX_STATEMENTS.waiting
+    const apart = Math.max(1, Math.min(MAX_STATEMENTS.apart, updateConnections - waiting - held))
     // First, because their updates often are older than others of the same pets.
     this.#start('apart', apart, () => pending.takeApart())
-    this.#start('waiting', pending.isIndividual ? updateConnections - held : waiting, () =>
-      pending.takeWaiting(),
-    )
+    this.#start('waiting', waiting, () => pending.takeWaiting())
     this.#start('held', held, () => pending.takeHeld())
   }
 
