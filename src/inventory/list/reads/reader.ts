@@ -1,7 +1,7 @@
 import { hasCause } from '../../../database/causes.ts'
 import { onlyRow } from '../../../database/only-row.ts'
 import type { Pool } from '../../../database/pool.ts'
-import type { TextRow } from '../../../database/statement.ts'
+import type { NamedStatement, TextRow, Value } from '../../../database/statement.ts'
 import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../serialized/pieces.ts'
 import { ALL_ENTRIES, changesText, piecesText, validatorText } from './list-statements.ts'
 
@@ -72,11 +72,16 @@ export function listReader(lists: Pool) {
 
   const epochOf = epochCounter(lists)
 
-  /** Returns the validator of a statement. Throws a DatabaseUnavailableError if its server is read-only. */
-  const validatorOf = ({ source, backend, snapshot, isReadOnly }: ValidatorRow): ListValidator => {
-    // Other processes may already be sending their updates to another server.
-    if (isReadOnly) throw lists.discardReadOnly()
-    return { source: `${source} ${epochOf(backend)}`, snapshot }
+  const validatorOf = ({ source, backend, snapshot }: Omit<ValidatorRow, 'isReadOnly'>): ListValidator => ({
+    source: `${source} ${epochOf(backend)}`,
+    snapshot,
+  })
+
+  /** Returns the only row. Rejects if the server is read-only: other processes may already be sending updates to another one. */
+  const readRow = async <Row extends ValidatorRow>(statement: NamedStatement, ...values: Value[]) => {
+    const row = onlyRow(await lists.query<Row>(statement, values))
+    if (row.isReadOnly) throw lists.discardReadOnly()
+    return row
   }
 
   /** Reads the pieces and their state in one statement. Returns undefined if `isExact` is false. */
@@ -91,10 +96,8 @@ export function listReader(lists: Pool) {
     const [source, backend, snapshot, isReadOnly, table, isExact] = first
     if (source == null || backend == null || snapshot == null || table == null || isExact !== 't')
       return undefined
-    return {
-      pieces: read,
-      state: { ...validatorOf({ source, backend, snapshot, isReadOnly: isReadOnly === 't' }), table },
-    }
+    if (isReadOnly === 't') throw lists.discardReadOnly()
+    return { pieces: read, state: { ...validatorOf({ source, backend, snapshot }), table } }
   }
 
   /** Reads a list that cannot be cached, one row for each entry. */
@@ -117,7 +120,7 @@ export function listReader(lists: Pool) {
 
   /** Returns the validator of a list read now. Reads no table, so it does not wait for locks. */
   const readValidator = async (): Promise<ListValidator> =>
-    validatorOf(onlyRow(await lists.query<ValidatorRow>(validator)))
+    validatorOf(await readRow<ValidatorRow>(validator))
 
   return {
     validator: readValidator,
@@ -139,16 +142,14 @@ export function listReader(lists: Pool) {
      */
     async changesSince(state: ListState, limit: number): Promise<ListChanges | undefined> {
       const since = boundsOf(state.snapshot).xmin
-      const rows = await lists
-        .query<ChangesRow>(changes, [BigInt.asUintN(32, since), limit])
-        .catch((error: unknown) => {
-          // Behind a pooler, the role's statement_timeout may be too short for this statement; a read of all entries sets its
-          // own. A view, which may have replaced the table, has no system columns. The server may not know the statement.
-          if (hasCause(error, 'canceled', 'unknownColumn', 'unsupported')) return undefined
-          throw error
-        })
-      if (rows === undefined) return undefined
-      const row = onlyRow(rows)
+      const read = readRow<ChangesRow>(changes, BigInt.asUintN(32, since), limit)
+      const row = await read.catch((error: unknown) => {
+        // Behind a pooler, the role's statement_timeout may be too short for this statement; a read of all entries sets its
+        // own. A view, which may have replaced the table, has no system columns. The server may not know the statement.
+        if (hasCause(error, 'canceled', 'unknownColumn', 'unsupported')) return undefined
+        throw error
+      })
+      if (row === undefined) return undefined
       const areKnown =
         row.isExact && boundsOf(row.snapshot).xmax - since < MAX_TRANSACTION_AGE && row.changed <= limit
       const latest = validatorOf(row)
