@@ -102,15 +102,15 @@ export function createPool(options: PoolOptions) {
     if (isCurrent(client) && !pool.ending) options.onConnectionLost(message)
   })
 
-  /** Returns a connection to the server in use that was opened after a time. */
-  const take = async (deadline: Deadline, openedAfter: number) => {
+  /** Returns a connection to the server in use that is newer than the last renewal. */
+  const take = async (deadline: Deadline) => {
     for (;;) {
       const connecting = pool.connect()
       const client = await deadline.within(connecting).catch((error: unknown) => {
         connecting.then((late) => late.release()).catch(() => {})
         throw new DatabaseUnavailableError(error, 'notSent')
       })
-      if (isCurrent(client) && client.openedAt >= openedAfter) return client
+      if (isCurrent(client) && client.openedAt >= renewal.beganAt) return client
       client.release(true)
     }
   }
@@ -126,9 +126,8 @@ export function createPool(options: PoolOptions) {
       deadline.extend()
     }
 
-    /** @param renewedAt when the renewal began after which it is sent once more, or 0 */
-    const send = async (renewedAt = 0): Promise<Result> => {
-      const client = await take(deadline, renewedAt)
+    const send = async (isRepeated = false): Promise<Result> => {
+      const client = await take(deadline)
       try {
         const result = await deadline.within(work(client, onProgress))
         // The response may come from a server that is no longer in use.
@@ -141,10 +140,10 @@ export function createPool(options: PoolOptions) {
         const isRolledBack = await deadline.within(client.hasRolledBack(error)).catch(() => false)
         if (isRolledBack && hasCause(error, 'readOnly') && isCurrent(client)) server?.discardReadOnly()
         const isOfSession = isRolledBack && isUnexpected(error)
-        if (isOfSession && renewedAt > 0) renewal.onFailure()
-        const missed = isOfSession ? renewal.missedBy(client.openedAt) : undefined
-        client.release(!isRolledBack || missed !== undefined)
-        if (missed !== undefined && !hasProgress) return send(missed)
+        if (isOfSession) renewal.onUnexpected(isRepeated)
+        const isOutdated = isOfSession && client.openedAt < renewal.beganAt
+        client.release(!isRolledBack || isOutdated)
+        if (isOutdated && !isRepeated && !hasProgress) return send(true)
         if (isUnavailable(error) || (error instanceof pg.DatabaseError && !isRolledBack))
           throw new DatabaseUnavailableError(error, isRolledBack ? 'rolledBack' : 'unknown')
         throw error
