@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { setImmediate, setTimeout } from 'node:timers/promises'
+import { setImmediate as nextIteration, setTimeout } from 'node:timers/promises'
 import type { FastifyBaseLogger } from 'fastify'
 import { errorMessage, isHttp, refusalOf } from './malformed-requests.ts'
 import type { RequestStatistics } from './request-statistics.ts'
@@ -54,15 +54,19 @@ export function httpServer(
     })
   }
 
-  /** Records a request. Returns whether to serve it: Node also starts what it has read behind the last of a connection. */
-  const begin = (response: ServerResponse): boolean => {
+  /** Records a request. */
+  const begin = (response: ServerResponse): void => {
     const { req } = response
     const responses = connections.get(req.socket) ?? new Set()
-    if (!req.socket.writable || [...responses].some((other) => other.hasHeader('connection'))) return false
     for (const other of responses) if (other.closed) responses.delete(other)
     response.once('close', () => req.complete && responses.delete(response))
     if (responses.add(response).size > MAX_PIPELINED) req.socket.destroy()
-    return !req.socket.destroyed
+  }
+
+  /** Returns whether to serve a request: Node also starts what it has read behind the last of a connection. */
+  const isExpected = ({ req }: ServerResponse): boolean => {
+    const responses = [...(connections.get(req.socket) ?? [])]
+    return req.socket.writable && !responses.some((response) => response.hasHeader('connection'))
   }
 
   /**
@@ -112,8 +116,10 @@ export function httpServer(
       // The second is for an Expect header that Node does not know, and would answer.
       for (const event of ['request', 'checkExpectation']) {
         server.on(event, (request, response) => {
-          if (!isHttp(request)) void refuse('HPE_INVALID_METHOD', request.socket)
-          else if (begin(response)) handler(request, response)
+          if (!isHttp(request)) return void refuse('HPE_INVALID_METHOD', request.socket)
+          begin(response)
+          // Not at once: libuv polls on, and runs no timer, while more than 1,024 connections have requests whenever it looks.
+          setImmediate(() => isExpected(response) && handler(request, response))
         })
       }
       return server
@@ -125,7 +131,7 @@ export function httpServer(
       while (connections.size > 0 && performance.now() - busyAt < timeouts.closeGraceMs) {
         await setTimeout(50)
         // Node first reads what has arrived.
-        await setImmediate()
+        await nextIteration()
         if ([...connections.values()].some((responses) => [...responses].some(isDue)))
           busyAt = performance.now()
       }
