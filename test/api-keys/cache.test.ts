@@ -6,22 +6,22 @@ import { addKey, testDatabase } from '../support/database.ts'
 import { openPool } from '../support/pool.ts'
 import { countingFilter, startRelay } from '../support/relay.ts'
 
-/** A key cache over a real database. */
-async function openCache(t: Test, url: string): Promise<ApiKeyCache> {
-  const { pool } = await openPool(t, { url })
+/** A key cache over a real database, and the way to that. */
+async function openCache(t: Test, filters?: Parameters<typeof startRelay>[2]) {
+  const database = await testDatabase(t)
+  const relay = await startRelay(t, database.url, filters)
+  const { pool } = await openPool(t, { url: relay.url })
   const cache = new ApiKeyCache(pool, [], apiKeyIntervals, pino({ level: 'silent' }))
   t.teardown(() => cache.close())
-  return cache
+  return { database, relay, cache }
 }
 
 /** The owner of a key, as the cache returns it. */
 const ownerOf = (name: string, key: string) => ({ name, id: hashApiKey(key).slice(0, 12) })
 
 t.test('unknown keys cause at most a few queries a second', async (t) => {
-  const database = await testDatabase(t)
   const reads = countingFilter('FROM api_keys')
-  const relay = await startRelay(t, database.url, { towardsDatabase: reads.filter })
-  const cache = await openCache(t, relay.url)
+  const { cache } = await openCache(t, { towardsDatabase: reads.filter })
   await cache.refresh()
   const before = reads.count
   const start = performance.now()
@@ -35,15 +35,13 @@ t.test('unknown keys cause at most a few queries a second', async (t) => {
 })
 
 t.test('a read costs what is in use, and not what the table has', async (t) => {
-  const database = await testDatabase(t)
   let bytes = 0
   const towardsClient = (part: Buffer): Buffer => {
     bytes += part.length
     return part
   }
-  const relay = await startRelay(t, database.url, { towardsClient })
+  const { database, cache } = await openCache(t, { towardsClient })
   const key = await addKey(database, 'billing')
-  const cache = await openCache(t, relay.url)
   t.strictSame(await cache.find(key), ownerOf('billing', key))
   const costOf = async (work: () => unknown): Promise<number> => {
     const before = bytes
@@ -64,11 +62,9 @@ t.test('a read costs what is in use, and not what the table has', async (t) => {
 })
 
 t.test("a key ends at its time by the database's clock, with the database away too", async (t) => {
-  const database = await testDatabase(t)
-  const outage = await startRelay(t, database.url)
+  const { database, relay, cache } = await openCache(t)
   const key = await addKey(database, 'billing', '1 hour')
   const unending = await addKey(database, 'shop')
-  const cache = await openCache(t, outage.url)
   for (const known of [key, unending]) await cache.find(known)
   for (const hours of [-2, 2]) {
     const skewed = Date.now() + hours * 3_600_000
@@ -76,7 +72,7 @@ t.test("a key ends at its time by the database's clock, with the database away t
     await cache.refresh()
     t.strictSame(cache.find(key), ownerOf('billing', key), `the service's clock is off by ${hours} hours`)
   }
-  outage.fail()
+  relay.fail()
   const later = performance.now() + 3_600_000
   t.capture(performance, 'now', () => later)
   t.equal(cache.find(key), undefined)

@@ -13,53 +13,28 @@ const names = Object.keys(Environment.properties)
 const host = 'postgres://u:secret@host/db'
 const withParameters = (parameters: string) => ({ DATABASE_URL: `${host}?${parameters}` })
 
-const defaults = {
-  host: '127.0.0.1',
-  port: 3000,
-  metricsPort: undefined,
-  databaseUrl: undefined,
-  behindPooler: false,
-  databasePoolSize: 10,
-  apiKeys: [],
-  logLevel: 'info',
-  publicUrls: [],
-  trustProxy: [],
-  warnings: [],
-}
-
 t.test('every variable is read, and all but secrets have a default', async (t) => {
-  t.strictSame(loadConfig({}), defaults)
-  const DATABASE_URL = 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full'
-  const PUBLIC_URLS = 'https://api.example.com/v1,https://staging.example.com/v1'
-  const settings = {
-    NODE_ENV: 'production',
-    HOST: '0.0.0.0',
-    PORT: '8080',
-    METRICS_PORT: '9464',
-    DATABASE_URL,
-    DATABASE_POOLER: 'transaction',
-    DATABASE_POOL_SIZE: '25',
-    API_KEYS_FILE: `${folder}/keys`,
-    LOG_LEVEL: 'debug',
-    PUBLIC_URLS,
-    TRUST_PROXY: '10.0.0.0/8, ::1',
-  }
-  t.strictSame(loadConfig(settings), {
-    ...defaults,
-    host: '0.0.0.0',
-    port: 8080,
-    metricsPort: 9464,
-    databaseUrl: DATABASE_URL,
-    behindPooler: true,
-    databasePoolSize: 25,
-    apiKeys: [
-      { name: 'billing', key: 'first-key' },
-      { name: 'key-2', key: 'second-key' },
-    ],
-    logLevel: 'debug',
-    publicUrls: PUBLIC_URLS.split(','),
-    trustProxy: ['10.0.0.0/8', '::1'],
-  })
+  const url = 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full'
+  const urls = ['https://api.example.com/v1', 'https://staging.example.com/v1']
+  const keys = Object.entries({ billing: 'first-key', 'key-2': 'second-key' })
+  /** Variables with a value, the setting of each, its default, and what it is with that value. */
+  const rows = [
+    ['HOST', '0.0.0.0', 'host', '127.0.0.1', '0.0.0.0'],
+    ['PORT', '8080', 'port', 3000, 8080],
+    ['METRICS_PORT', '9464', 'metricsPort', undefined, 9464],
+    ['DATABASE_URL', url, 'databaseUrl', undefined, url],
+    ['DATABASE_POOLER', 'transaction', 'behindPooler', false, true],
+    ['DATABASE_POOL_SIZE', '25', 'databasePoolSize', 10, 25],
+    ['API_KEYS_FILE', `${folder}/keys`, 'apiKeys', [], keys.map(([name, key]) => ({ name, key }))],
+    ['LOG_LEVEL', 'debug', 'logLevel', 'info', 'debug'],
+    ['PUBLIC_URLS', urls.join(), 'publicUrls', [], urls],
+    ['TRUST_PROXY', '10.0.0.0/8, ::1', 'trustProxy', [], ['10.0.0.0/8', '::1']],
+  ] as const
+  const defaults = Object.fromEntries(rows.map(([, , setting, value]) => [setting, value]))
+  t.strictSame(loadConfig({}), { ...defaults, warnings: [] })
+  const env = Object.fromEntries(rows.map(([name, value]) => [name, value]))
+  const read = Object.fromEntries(rows.map(([, , setting, , value]) => [setting, value]))
+  t.strictSame(loadConfig({ ...env, NODE_ENV: 'production' }), { ...read, warnings: [] })
 })
 
 t.test('an empty variable counts as unset', async (t) => {
@@ -116,10 +91,7 @@ const cases: Row[] = [
   ],
   [[/^PORT /, /^OPERATOR_DATABASE_URL must be an address/], { PORT: 'x', OPERATOR_DATABASE_URL: 'secret' }],
 
-  [
-    [/each key once, unlike entries 1 and 2: /],
-    ...eachOf('API_KEYS', ['a:secret,b:secret', 'secret,secret,x']),
-  ],
+  [[/once, unlike entries 1 and 2: /], ...eachOf('API_KEYS', ['a:secret,b:secret', 'secret,secret,x'])],
   [[/, unlike entries 2 and 3: /], { API_KEYS: 'other,secret,a:secret' }],
   [[], { API_KEYS: 'a:one,a:two,b:three' }],
 

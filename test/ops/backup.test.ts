@@ -21,7 +21,7 @@ async function backUpOnce(
   t: Test,
   { pgDump, files = { [OLD]: 20 }, intervalHours = '24', keepDays = '14', command = 'every' }: Situation,
 ) {
-  const folder = await temporaryFolder(t)
+  const folder = await temporaryFolder(t, { password: 'secret' })
   const backups = path.join(folder, 'backup')
   const programs = path.join(folder, 'bin')
   await mkdir(backups)
@@ -33,7 +33,6 @@ async function backUpOnce(
     const time = Date.now() / 1000 - days * DAY
     await utimes(file, time, time)
   }
-  await writeFile(path.join(folder, 'password'), 'secret')
   const script = path.join(folder, 'backup.sh')
   const original = await readFile('ops/backup.sh', 'utf8')
   const moved = original.replace('/run/password/postgres', path.join(folder, 'password'))
@@ -82,8 +81,8 @@ t.test('a backup with a time in the future is not the newest, and is unhealthy',
 t.test('a backup that fails half-way is no backup, deletes none, and is retried soon', async (t) => {
   for (const days of [0, 20]) {
     const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 1', files: { [OLD]: days } })
-    t.strictSame(files, [OLD])
-    t.match(stdout, 'pause of 600 seconds')
+    t.strictSame(files, [OLD], `${days} days`)
+    t.match(stdout, 'pause of 600 seconds', `${days} days`)
   }
 })
 
@@ -112,7 +111,7 @@ t.test('a setting that is no whole number from 1 to 9999 is refused by name', as
       const { files, stderr, exitCode } = await backUpOnce(t, { pgDump: 'exit 0', ...situation })
       t.strictSame(files, [OLD], `${name} ${wrong}`)
       t.equal(stderr, `backup.sh: ${name} must be a whole number from 1 to 9999, not "${wrong}"\n`)
-      t.equal(exitCode, 2)
+      t.equal(exitCode, 2, `${name} ${wrong}`)
     }
   }
 })

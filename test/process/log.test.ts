@@ -24,9 +24,8 @@ function startLogging(t: Test, program: string) {
 }
 
 /** Reads the log of a program to its end. */
-async function linesOf({ stdout }: ChildProcess): Promise<string[]> {
-  return (await text(stdout ?? Readable.from([]))).trimEnd().split('\n')
-}
+const linesOf = async ({ stdout }: ChildProcess): Promise<string[]> =>
+  (await text(stdout ?? Readable.from([]))).trimEnd().split('\n')
 
 t.test('a process that ends on its own has written the lines of its last event-loop iteration', async (t) => {
   const many = `process.disconnect(); for (let n = 1; n <= 100; n++) log.info({ n }, 'one of many');`

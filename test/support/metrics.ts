@@ -18,20 +18,15 @@ export function samplesIn(text: string): Sample[] {
 }
 
 /** The samples with a name and, among others, these labels. */
-export function samplesOf(
-  samples: readonly Sample[],
-  name: string,
-  labels: Readonly<Record<string, string>> = {},
-): Sample[] {
+export function samplesOf(samples: readonly Sample[], name: string, labels: Sample['labels'] = {}): Sample[] {
   const has = (sample: Sample): boolean =>
     Object.entries(labels).every(([label, of]) => sample.labels[label] === of)
   return samples.filter((sample) => sample.name === name && has(sample))
 }
 
 /** The sum of their values. */
-export function total(...asked: Parameters<typeof samplesOf>): number {
-  return samplesOf(...asked).reduce((sum, { value }) => sum + value, 0)
-}
+export const total = (...asked: Parameters<typeof samplesOf>): number =>
+  samplesOf(...asked).reduce((sum, { value }) => sum + value, 0)
 
 /** Speaks to the port on which a server says that it serves metrics; `scrape` asks for them and reads them. */
 export async function metricsOf(server: Program) {

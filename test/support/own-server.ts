@@ -98,10 +98,8 @@ export async function giveToServer(target: string): Promise<void> {
 }
 
 async function makePlace(t: Owner): Promise<Place> {
-  return {
-    programs: await copyPrograms(tmpdir()),
-    directory: path.join(await temporaryFolder(t), 'postgres'),
-  }
+  const directory = path.join(await temporaryFolder(t), 'postgres')
+  return { programs: await copyPrograms(tmpdir()), directory }
 }
 
 /** Has a server that is stopped start as a standby of the one on a port. */

@@ -18,24 +18,20 @@ t.test('traces only where the variables of OpenTelemetry ask for it', async (t) 
 })
 
 t.test('a variable that has an effect elsewhere, but not here, is a warning that names it', async (t) => {
-  const env = {
-    OTEL_PROPAGATORS: 'b3',
-    OTEL_TRACES_EXPORTER: 'otlp,console',
-    OTEL_METRICS_EXPORTER: 'otlp',
-    OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc',
-    OTEL_EXPORTER_OTLP_TRACES_COMPRESSION: 'zstd',
-    OTEL_EXPORTER_OTLP_METRICS_HEADERS: 'authorization=secret',
-    OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT: '5',
-  }
-  t.strictSame(tracingSettings(env).warnings, [
-    'OTEL_PROPAGATORS has an effect only with the value tracecontext or tracecontext,baggage or baggage,tracecontext',
-    'OTEL_TRACES_EXPORTER has an effect only with the value otlp or none',
-    'OTEL_METRICS_EXPORTER has an effect only with the value none',
-    'OTEL_EXPORTER_OTLP_PROTOCOL has an effect only with the value http/protobuf',
-    'OTEL_EXPORTER_OTLP_TRACES_COMPRESSION has an effect only with the value gzip or none',
-    'OTEL_EXPORTER_OTLP_METRICS_HEADERS has no effect',
-    'OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT has no effect',
-  ])
+  const rows = [
+    ['OTEL_PROPAGATORS', 'b3', 'tracecontext or tracecontext,baggage or baggage,tracecontext'],
+    ['OTEL_TRACES_EXPORTER', 'otlp,console', 'otlp or none'],
+    ['OTEL_METRICS_EXPORTER', 'otlp', 'none'],
+    ['OTEL_EXPORTER_OTLP_PROTOCOL', 'grpc', 'http/protobuf'],
+    ['OTEL_EXPORTER_OTLP_TRACES_COMPRESSION', 'zstd', 'gzip or none'],
+    ['OTEL_EXPORTER_OTLP_METRICS_HEADERS', 'authorization=secret', ''],
+    ['OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT', '5', ''],
+  ] as const
+  const env = Object.fromEntries(rows.map(([name, value]) => [name, value]))
+  const warnings = rows.map(([name, , right]) =>
+    right === '' ? `${name} has no effect` : `${name} has an effect only with the value ${right}`,
+  )
+  t.strictSame(tracingSettings(env).warnings, warnings)
   t.strictSame(tracingSettings({ ...env, OTEL_SDK_DISABLED: 'true' }).warnings, [], 'nothing has an effect')
   const asHere = {
     OTEL_PROPAGATORS: 'tracecontext, baggage',
