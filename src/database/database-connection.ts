@@ -9,6 +9,8 @@ declare module 'pg' {
     readonly readyForQuery: boolean
   }
   interface Connection {
+    /** Texts of the statements that the server has parsed, by name. */
+    readonly parsedStatements: Readonly<Record<string, string>>
     /** Parses what the server sends, in a listener of the socket. */
     attachListeners(stream: Socket): void
   }

@@ -2,13 +2,6 @@ import type { Client, Connection, QueryResultRow } from 'pg'
 import { resultTypes } from './session.ts'
 import type { NamedStatement, Value } from './statement.ts'
 
-declare module 'pg' {
-  interface Connection {
-    /** Texts of the statements that the server has parsed, by name. pg maintains it. */
-    readonly parsedStatements: Readonly<Record<string, string>>
-  }
-}
-
 interface Column {
   readonly name: string
   readonly parse: (text: string) => unknown

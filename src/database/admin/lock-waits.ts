@@ -47,9 +47,8 @@ export async function watchingLocks<Result>(
   let reported: string | undefined
 
   const report = (): void => {
-    if (wait === undefined || wait === reported) return
-    reported = wait
-    onWait(wait)
+    if (wait !== undefined && wait !== reported) onWait(wait)
+    reported = wait ?? reported
   }
   const watch = async (): Promise<void> => {
     await setTimeout(CHECK_INTERVAL_MS, undefined, ended)
