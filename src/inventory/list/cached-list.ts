@@ -14,24 +14,23 @@ interface CachedList {
 }
 
 /**
- * Returns the maximum number of changed entries to look up; if more have changed, reading the whole list is faster. One
- * lookup takes PostgreSQL as long as reading ten entries in order, so the limit is 1/32 of a long list. For a short list,
- * the fixed cost of a statement dominates, so the limit is higher.
+ * Returns how many changed entries to look up at most; if more have changed, reading the whole list is faster. One lookup takes
+ * PostgreSQL as long as reading ten entries in order. For a short list, the fixed cost of a statement dominates.
  */
 const maxChanges = (count: number): number => Math.max(Math.min(64, count >> 2), count >> 5)
 
 /**
- * Maximum length of a list whose changes are read without comparing the validators first, if changes are expected. Skipping
- * that comparison saves a round trip, which takes about as long as scanning this many entries. The drawback is that the
- * read locks the table, so it may fail although the comparison would succeed.
+ * Maximum length of a list whose changes are read without comparing the validators first, if changes are expected. That saves a round
+ * trip, which takes about as long as scanning this many entries; but the read locks the table, so it may fail where the comparison
+ * would not.
  */
 const MAX_UNCHECKED_ENTRIES = 4096
 
 /**
- * Returns a function that returns the list as of a moment after the call, so the list includes every update that any
- * process acknowledged before. One read serves all callers that wait for it. If PostgreSQL reports no commit since the
- * last read, the function returns the cached list. Otherwise it reads the entries that were written since then, or all
- * entries if the changes are unknown or too many, or not only entries that the list has. If a connection is lost, it reads once more.
+ * Returns a function that returns the list as of a moment after the call, so that it includes every update that any process
+ * acknowledged before. One read serves all callers that wait for it. If PostgreSQL reports no commit since the last one, the cached list
+ * is returned. Otherwise, the entries that were written since then are read, or all, if the changes are unknown or too many, or not only
+ * of entries that the list has.
  *
  * @throws {DatabaseUnavailableError} from the returned function, if PostgreSQL is unavailable
  */
@@ -47,7 +46,7 @@ export function inventoryList(
   /** Whether the last read found changes, so that the next one probably finds some, too. */
   let expectsChanges = false
 
-  /** Brings the cached list up to date. Returns undefined if the whole list must be read. */
+  /** Returns undefined if the whole list must be read. */
   const update = async (former: SerializedList, state: ListState): Promise<CachedList | undefined> => {
     const unchanged = { list: former, state }
     if (!expectsChanges || former.count > MAX_UNCHECKED_ENTRIES) {

@@ -8,7 +8,7 @@ import type { StoredEntry, UpdateRepository } from './repository.ts'
 export interface Batch {
   readonly updates: readonly Update[]
   readonly skipsLocked: boolean
-  /** The key of updates that are apart because of it, and sent for the first time. It has at most one such statement in flight. */
+  /** The key of updates that are apart and sent for the first time. It has at most one such statement in flight. */
   readonly key?: string
 }
 

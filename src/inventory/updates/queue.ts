@@ -12,7 +12,7 @@ import type { UpdateRepository } from './repository.ts'
 export interface BatchTracer {
   /** Returns the trace context of the current request. */
   current(): Context
-  /** Runs `work`, a statement that serves these requests, and returns its result. */
+  /** Runs `work`, a statement that serves these requests. */
   run<Result>(requests: readonly Context[], work: () => Promise<Result>): Promise<Result>
 }
 
@@ -40,8 +40,7 @@ const MAX_STATEMENTS: Readonly<Record<QueuedState, number>> = { waiting: 2, held
  * update of each pet. `PendingUpdates` has the states of an update and decides which share a statement; this class decides when it is
  * sent; `sendBatch` sends it and decides its updates.
  *
- * If Citus distributes the table, each update is a statement of its own, on as many connections as there are. Updates that have waited
- * for `UpdateTimes.wait` are rejected with 503, except those in flight.
+ * Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  */
 export class UpdateQueue {
   readonly #repository: UpdateRepository

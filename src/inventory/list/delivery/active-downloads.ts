@@ -32,7 +32,7 @@ export class ActiveDownloads {
     this.#options = options
   }
 
-  /** Tracks a response as a download of the list until it ends, unless its client has left already. */
+  /** Tracks a response until it ends. */
   add(list: Representation, response: ServerResponse): void {
     if (list.size < MIN_COUNTED_BYTES || response.destroyed) return
     const responses = this.#responses.get(list) ?? []
@@ -42,10 +42,9 @@ export class ActiveDownloads {
   }
 
   /**
-   * Waits until the superseded lists leave enough memory for a new one in addition to the current one. After
-   * `timeoutMs`, closes the connections that download the oldest list: these clients see an incomplete response and can
-   * repeat the request. The calls that follow do not wait again, but close downloads as soon as they need the memory.
-   * Otherwise a client that starts a download of each new list could delay every list.
+   * Waits until the superseded lists leave enough memory for a new one in addition to the current one. After `timeoutMs`, closes the
+   * connections that download the oldest list: these clients see an incomplete response and can repeat the request. The next calls
+   * do not wait, or a client that starts a download of each new list could delay every list.
    */
   async waitForMemory(current: Representation | undefined): Promise<void> {
     const deadline = performance.now() + this.#options.timeoutMs
@@ -74,10 +73,7 @@ export class ActiveDownloads {
   }
 }
 
-/**
- * Returns the bytes that only superseded lists hold. Chunks of the current list are excluded, and shared chunks
- * count once.
- */
+/** Returns the bytes that only superseded lists hold. Shared chunks count once. */
 function sizeBeside(current: Representation | undefined, superseded: readonly Representation[]): number {
   const seen = new Set(current?.chunks)
   let size = 0

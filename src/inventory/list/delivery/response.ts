@@ -41,8 +41,8 @@ export async function sendList(
 }
 
 /**
- * Yields each chunk in another event-loop iteration. Otherwise a client that reads as fast as this process writes would get the
- * whole list in one iteration, while all other requests wait.
+ * Yields each chunk in another event-loop iteration. Otherwise, all other requests would wait while a client that reads as fast as
+ * this process writes gets the whole list.
  */
 async function* oneByOne(chunks: readonly Buffer[]): AsyncGenerator<Buffer> {
   for (const chunk of chunks) {

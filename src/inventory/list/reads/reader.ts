@@ -35,7 +35,7 @@ export interface WholeList {
 /** How a list differs from an earlier one. */
 export interface ListChanges {
   readonly state: ListState
-  /** Number of entries in the list. */
+  /** All entries of the list, not only the changed ones. */
   readonly count: number
   /** The entries that are new or may have changed, in ascending petId, one per line. The last line has no newline. */
   readonly lines: string
@@ -56,8 +56,8 @@ interface ChangesRow extends ValidatorRow {
 }
 
 /**
- * Maximum number of transactions between two states that are compared. Row versions store the lower 32 bits of a
- * transaction id, so PostgreSQL can order only ids that are less than 2^31 apart.
+ * Maximum transactions between two states that are compared. Row versions store the lower 32 bits of a transaction id, so PostgreSQL
+ * can order only ids that are less than 2^31 apart.
  */
 const MAX_TRANSACTION_AGE = 2n ** 30n
 

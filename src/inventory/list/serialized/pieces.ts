@@ -51,14 +51,9 @@ export function pieceOf(
   return former?.digest === digest ? former : { firstId: idOf(text), count, bytes, digest }
 }
 
-/** Returns the number of entries in the pieces. */
-export function countEntries(pieces: readonly Piece[]): number {
-  return pieces.reduce((sum, { count }) => sum + count, 0)
-}
-
 /**
- * Returns the pieces of the list after the changes, each of which replaces the entry with the same petId. Unaffected pieces are
- * returned as the same objects. Returns undefined if there is no such entry: then the list must be read again.
+ * Returns the pieces of the list after the changes, each of which replaces the entry with the same petId. Returns undefined if there is
+ * no such entry: then the list must be read again.
  *
  * @param lines the JSON texts of the changed entries, in ascending petId, one per line
  */
@@ -106,7 +101,6 @@ function replaceEntries({ bytes }: Piece, entries: readonly string[]): string | 
   return parts.join('') + text.slice(start)
 }
 
-/** Returns the petId of the first entry in a text. */
 function idOf(text: string): bigint {
   return BigInt(text.slice(ENTRY_START.length, text.indexOf(',')))
 }

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { gzip } from './gzip.ts'
-import { countEntries, type Piece } from './pieces.ts'
+import type { Piece } from './pieces.ts'
 
 /** A content coding of RFC 9110, section 8.4.1. */
 export type Encoding = 'identity' | 'gzip'
@@ -11,7 +11,7 @@ export const encodings: readonly Encoding[] = ['gzip', 'identity']
 /** The bytes of a list in one content coding. */
 export interface Representation {
   readonly chunks: readonly Buffer[]
-  /** Total size of the chunks in bytes. */
+  /** In bytes. */
   readonly size: number
 }
 
@@ -23,7 +23,6 @@ const CLOSING_BRACKET = Buffer.from(']')
 
 /** The list as of one moment, serialized once for all clients. Immutable. */
 export class SerializedList implements Representation {
-  /** All entries of the list. */
   readonly pieces: readonly Piece[]
   /** Number of entries. */
   readonly count: number
@@ -35,7 +34,7 @@ export class SerializedList implements Representation {
 
   constructor(pieces: readonly Piece[]) {
     this.pieces = pieces
-    this.count = countEntries(pieces)
+    this.count = pieces.reduce((sum, { count }) => sum + count, 0)
     this.chunks =
       pieces.length === 0 ? [EMPTY_LIST] : merged([...pieces.map(({ bytes }) => bytes), CLOSING_BRACKET])
     this.size = sizeOf(this.chunks)
