@@ -54,13 +54,15 @@ export function httpServer(
     })
   }
 
-  /** Records a request. */
-  const begin = (response: ServerResponse): void => {
+  /** Records a request. Returns false if its connection has too many, of which Node then still starts those that it has read. */
+  const begin = (response: ServerResponse): boolean => {
     const { req } = response
-    const responses = connections.get(req.socket) ?? new Set()
+    const responses = connections.get(req.socket)
+    if (responses === undefined || req.socket.destroyed) return false
     for (const other of responses) if (other.closed) responses.delete(other)
     response.once('close', () => req.complete && responses.delete(response))
     if (responses.add(response).size > MAX_PIPELINED) req.socket.destroy()
+    return !req.socket.destroyed
   }
 
   /** Returns whether to serve a request: Node also starts what it has read behind the last of a connection. */
@@ -117,7 +119,7 @@ export function httpServer(
       for (const event of ['request', 'checkExpectation']) {
         server.on(event, (request, response) => {
           if (!isHttp(request)) return void refuse('HPE_INVALID_METHOD', request.socket)
-          begin(response)
+          if (!begin(response)) return
           // Not at once: libuv polls on, and runs no timer, while more than 1,024 connections have requests whenever it looks.
           setImmediate(() => isExpected(response) && handler(request, response))
         })
