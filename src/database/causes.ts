@@ -22,7 +22,7 @@ interface Meaning {
    * the database unavailable.
    */
   readonly blame: 'values' | 'statement' | 'moment' | 'server'
-  /** SQLSTATEs (PostgreSQL manual, appendix A). Any other one rejects the statement, which would fail again. */
+  /** SQLSTATEs (PostgreSQL manual, appendix A), as PostgreSQL translates the severity. Any other one rejects the statement. */
   readonly code?: RegExp
   /** The function of PostgreSQL that reports it with a SQLSTATE of another meaning. */
   readonly routine?: string
