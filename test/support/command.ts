@@ -21,7 +21,7 @@ const wordsOf = (command: Words): string[] =>
   typeof command === 'string' ? command.split(' ').filter(Boolean) : [...command]
 
 /**
- * Runs a command as `dist/cli.js` does, with no other environment than what is given, in an empty folder unless told otherwise.
+ * Runs a command as `dist/cli.js` does, with no other environment than what is given, in an empty folder unless `cwd` names another.
  * One process runs many commands, as a start takes longer than most of them. For signals, pipes and terminals, see
  * `startProgram`.
  */
