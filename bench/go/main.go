@@ -31,7 +31,7 @@ type item struct {
 }
 
 func main() {
-	address := os.Getenv("DATABASE_URL") + "?pool_max_conns=" + os.Getenv("POOL_SIZE")
+	address := os.Getenv("DATABASE_URL") + "&pool_max_conns=" + os.Getenv("POOL_SIZE")
 	pool, err := pgxpool.New(context.Background(), address)
 	if err != nil {
 		log.Fatal(err)
