@@ -57,9 +57,11 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
       return true
     },
   })
+  const { verifyBearerAuth } = scope
+  if (verifyBearerAuth === undefined)
+    throw new Error('@fastify/bearer-auth was registered without its decorator')
   scope.addHook('onRequest', (request, reply, done) => {
-    const onVerified = (error?: Error): void => done(reply.statusCode === 401 ? unauthorized() : error)
-    scope.verifyBearerAuth?.(request, reply, onVerified)
+    verifyBearerAuth(request, reply, (error) => done(reply.statusCode === 401 ? unauthorized() : error))
   })
   // Without a handler in this scope, unknown paths would skip its hooks, and with them authentication. One of them answers 404.
   scope.setNotFoundHandler(() => {})
@@ -80,7 +82,11 @@ function unauthorized(error?: 'invalid_token'): ApiError {
 }
 
 /** Creates an error that says how to authenticate and, if the request has a bearer token, what is wrong with it (RFC 6750, section 3). */
-function refusal(status: number, message: string, error?: string): ApiError {
+function refusal(
+  status: 401 | 403,
+  message: string,
+  error?: 'invalid_token' | 'insufficient_scope',
+): ApiError {
   const details = error === undefined ? '' : `, error="${error}"`
   const headers = { 'www-authenticate': `Bearer realm="inventory"${details}` }
   return new ApiError(status, message, { headers })
