@@ -19,7 +19,7 @@ const codeOfStatus = {
   503: 'service_unavailable',
 } as const
 
-export const errorCodes = [...Object.values(codeOfStatus), 'nothing_changed'] as const
+const errorCodes = [...Object.values(codeOfStatus), 'nothing_changed'] as const
 type ErrorCode = (typeof errorCodes)[number]
 
 /** The body of every response with a status of 400 or more. */

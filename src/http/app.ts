@@ -97,7 +97,7 @@ export async function buildApp(options: AppOptions) {
 
   /**
    * First serves as before, so that load balancers learn of the stop from its health check, then closes the port, and only then says
-   * `Connection: close`: a client that is told to reconnect while the port closes could lose its request.
+   * `Connection: close`: a client that reconnects while the port closes could lose its request.
    */
   const close = async (): Promise<void> => {
     isStopping = true
