@@ -14,7 +14,6 @@ import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
 import { checkPort, listenAddress } from './service/listen-address.ts'
 import { serviceTimings, startService } from './service.ts'
 import type { Tracing } from './tracing/tracing.ts'
-import { tracingSettings } from './tracing/variables.ts'
 
 /** How long shutdown may take. Docker kills a container 10 seconds after SIGTERM. */
 const STOP_TIMEOUT_MS = 9000
@@ -36,14 +35,14 @@ function closeAll(): Promise<void> {
 }
 
 /** Starts the service. Without DATABASE_URL, starts a local database first. */
-async function start(config: Config, traces: boolean, log: Logger): Promise<void> {
+async function start(config: Config, log: Logger): Promise<void> {
   const host = await listenAddress(config.host)
   const local = config.databaseUrl === undefined ? await setUpLocally(host, config) : undefined
   stopping.signal.throwIfAborted()
   const databaseUrl = config.databaseUrl ?? local?.databaseUrl ?? ''
   const apiKeys = config.apiKeys.length === 0 && local ? [local.key] : config.apiKeys
 
-  const { databasePoolSize, behindPooler, metricsPort = null, publicUrls, trustProxy } = config
+  const { databasePoolSize, behindPooler, metricsPort = null, publicUrls, trustProxy, traces } = config
   const settings = {
     database: nameOfAddress(databaseUrl),
     databasePoolSize,
@@ -94,13 +93,11 @@ async function openTracing(log: Logger): Promise<Tracing> {
 
 ignoreInspectorSignal()
 try {
-  const env = readEnvironment()
-  const config = loadConfig(env)
+  const config = loadConfig(readEnvironment())
   const log = await openLog(config.logLevel)
-  const { isEnabled, warnings } = tracingSettings(env)
-  for (const warning of [...config.warnings, ...warnings]) log.warn(warning)
+  for (const warning of config.warnings) log.warn(warning)
   closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
-  await start(config, isEnabled, log)
+  await start(config, log)
 } catch (error) {
   // After a signal, its handler closes everything and exits.
   if (!stopping.signal.aborted) {

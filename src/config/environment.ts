@@ -5,13 +5,13 @@ import { readFailureOf } from './messages.ts'
 
 export type Variables = Readonly<Record<string, string | undefined>>
 
-/** A comment or a setting, as `parseEnv` reads them. A value in quotes may have several lines. */
+/** A comment or a setting. A value in quotes may have several lines. */
 const STATEMENT = /^[ \t]*(#|(export[ \t]+)?[\w.-]+[ \t]*=[ \t]*((["'`])[\s\S]*?\4)?).*$/gm
 
 /**
  * Returns the environment variables, plus those of `.env` in the working directory that are not set.
  *
- * @throws {OperatorError} if `.env` cannot be read, or has a line which `parseEnv` would ignore
+ * @throws {OperatorError} if `.env` cannot be read, or has a line that is neither a comment nor a setting
  */
 export function readEnvironment(): NodeJS.ProcessEnv {
   if (!existsSync('.env')) return process.env
@@ -23,7 +23,11 @@ export function readEnvironment(): NodeJS.ProcessEnv {
     throw new OperatorError(
       `.env must have NAME=value on each line, such as PORT=3001; see line ${wrong.join(', ')}`,
     )
-  for (const [name, value] of Object.entries(parseEnv(text))) process.env[name] ??= value
+  // On Node 20, blanks before a comment or on an empty line would become part of the next name.
+  const statements = Array.from(text.matchAll(STATEMENT), ([statement]) =>
+    statement.replace(/^[ \t]*(export[ \t]+)?/, ''),
+  )
+  for (const [name, value] of Object.entries(parseEnv(statements.join('\n')))) process.env[name] ??= value
   return process.env
 }
 

@@ -1,4 +1,5 @@
 import type { FixedKey } from '../api-keys/key.ts'
+import { tracingSettings } from '../tracing/variables.ts'
 import type { Variables } from './environment.ts'
 import { readSettings, variableOf } from './variables.ts'
 
@@ -7,7 +8,9 @@ export type Config = Readonly<ReturnType<typeof loadConfig>>
 
 /** Reads the settings of the server. Throws an OperatorError that says for each variable what it must be. */
 export function loadConfig(env: Variables) {
-  const { values, warnings } = readSettings(env, (name) => name !== 'OPERATOR_DATABASE_URL')
+  const tracing = tracingSettings(env)
+  const isUsed = (name: string): boolean => name !== 'OPERATOR_DATABASE_URL'
+  const { values, warnings } = readSettings(env, isUsed, tracing.errors)
   return Object.freeze({
     host: values.HOST,
     port: values.PORT,
@@ -23,6 +26,8 @@ export function loadConfig(env: Variables) {
     logLevel: values.LOG_LEVEL,
     publicUrls: values.PUBLIC_URLS,
     trustProxy: values.TRUST_PROXY,
+    /** Whether the variables of OpenTelemetry turn on traces. */
+    traces: tracing.isEnabled,
     /** What has no effect in the address. */
     warnings,
   })

@@ -61,11 +61,15 @@ export function variableOf(env: Variables, name: string): string {
 /**
  * Reads the used settings. Returns them, with defaults, and what has no effect in addresses.
  *
- * @throws {OperatorError} with all errors: each says what a setting must be and, unless that is secret, what it is
+ * @throws {OperatorError} with these errors and all others: each says what a setting must be and, unless that is secret, what it is
  */
-export function readSettings(env: Variables, isUsed: (name: string) => boolean) {
+export function readSettings(
+  env: Variables,
+  isUsed: (name: string) => boolean,
+  otherErrors: readonly string[] = [],
+) {
   const valid: Record<string, unknown> = {}
-  const errors: string[] = []
+  const errors = [...otherErrors]
   const warnings: string[] = []
   for (const [name, schema] of Object.entries<TSchema>(Environment.properties)) {
     if (!isUsed(name)) continue

@@ -1,35 +1,53 @@
 // Apart from the tracing itself, so that a service without it does not load OpenTelemetry's SDK.
+import { readFileSync } from 'node:fs'
+import { validateHeaderName, validateHeaderValue } from 'node:http'
 
 type Variables = Readonly<Record<string, string | undefined>>
 
-/** The variables of OpenTelemetry that the service or its SDK reads, and the values with an effect, if not all have one. */
-const honored: readonly (readonly [name: RegExp, ...values: string[]])[] = [
-  [/^OTEL_(SDK_DISABLED|SERVICE_NAME|RESOURCE_ATTRIBUTES)$/],
-  [/^OTEL_TRACES_EXPORTER$/, 'otlp', 'none'],
-  [/^OTEL_(METRICS|LOGS)_EXPORTER$/, 'none'],
-  [/^OTEL_TRACES_SAMPLER(_ARG)?$/],
-  [/^OTEL_PROPAGATORS$/, 'tracecontext', 'tracecontext,baggage', 'baggage,tracecontext'],
-  [/^OTEL_EXPORTER_OTLP_(TRACES_)?(ENDPOINT|HEADERS|TIMEOUT|CERTIFICATE|CLIENT_CERTIFICATE|CLIENT_KEY)$/],
-  [/^OTEL_EXPORTER_OTLP_(TRACES_)?PROTOCOL$/, 'http/protobuf'],
-  [/^OTEL_EXPORTER_OTLP_(TRACES_)?COMPRESSION$/, 'gzip', 'none'],
-  [/^OTEL_BSP_(SCHEDULE_DELAY|EXPORT_TIMEOUT|MAX_QUEUE_SIZE|MAX_EXPORT_BATCH_SIZE)$/],
-  [/^OTEL_(SPAN_)?ATTRIBUTE_(COUNT|VALUE_LENGTH)_LIMIT$/],
-  [/^OTEL_SPAN_((EVENT|LINK)|ATTRIBUTE_PER_(EVENT|LINK))_COUNT_LIMIT$/],
+/** Variables, also those with `TRACES_`, that the exporter ignores without an error if it cannot use them, which `use` throws. */
+const checks: readonly (readonly [variables: RegExp, expected: string, use: (text: string) => void])[] = [
+  [/^ENDPOINT$/, 'be an address such as http://collector:4318', useAddress],
+  [/^HEADERS$/, 'be comma-separated pairs of name=value, percent-encoded where necessary', useHeaders],
+  [/^((CLIENT_)?CERTIFICATE|CLIENT_KEY)$/, 'name a file that can be read', readFileSync],
 ]
 
-/** Returns whether the variables of OpenTelemetry turn on traces, and a warning, without its value, for each that has no effect here. */
-export function tracingSettings(env: Variables): { isEnabled: boolean; warnings: string[] } {
-  if (env['OTEL_SDK_DISABLED']?.toLowerCase() === 'true') return { isEnabled: false, warnings: [] }
-  const exporters = env['OTEL_TRACES_EXPORTER']
-  const endpoint = env['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'] || env['OTEL_EXPORTER_OTLP_ENDPOINT']
-  const isEnabled = exporters ? /(^|,)\s*otlp\s*(,|$)/.test(exporters) : Boolean(endpoint)
-  const warnings = Object.entries(env).flatMap(([name, value = '']) => {
-    if (!name.startsWith('OTEL_') || value.trim() === '') return []
-    const rule = honored.find(([pattern]) => pattern.test(name))
-    if (rule === undefined) return `${name} has no effect`
-    const [, ...values] = rule
-    if (values.length === 0 || values.includes(value.replaceAll(/\s/g, ''))) return []
-    return `${name} has an effect only with the value ${values.join(' or ')}`
+/**
+ * Returns whether the variables of OpenTelemetry turn on traces, and an error for each that the exporter could not use, without its
+ * value, which may be a secret.
+ */
+export function tracingSettings(env: Variables): { isEnabled: boolean; errors: string[] } {
+  const read = (name: string): string => env[name]?.trim() ?? ''
+  const exporters = read('OTEL_TRACES_EXPORTER')
+  const endpoint = read('OTEL_EXPORTER_OTLP_TRACES_ENDPOINT') || read('OTEL_EXPORTER_OTLP_ENDPOINT')
+  const isWanted = exporters ? /(^|,)\s*otlp\s*(,|$)/.test(exporters) : endpoint !== ''
+  if (!isWanted || read('OTEL_SDK_DISABLED').toLowerCase() === 'true') return { isEnabled: false, errors: [] }
+  const errors = Object.entries(env).flatMap(([name, value = '']) => {
+    const [, variable] = /^OTEL_EXPORTER_OTLP_(?:TRACES_)?(.*)$/.exec(name) ?? []
+    if (variable === undefined || value.trim() === '') return []
+    const [, expected, use] = checks.find(([variables]) => variables.test(variable)) ?? []
+    try {
+      use?.(value)
+      return []
+    } catch {
+      return `${name} must ${expected}`
+    }
   })
-  return { isEnabled, warnings }
+  return { isEnabled: true, errors }
+}
+
+/** The exporter neither adds a scheme nor removes blanks. */
+function useAddress(text: string): void {
+  if (!/^https?:\/\/\S+$/i.test(text)) throw new TypeError('no address of HTTP')
+  new URL(text)
+}
+
+/** The exporter drops a pair without a name or a value, and what follows a semicolon. */
+function useHeaders(text: string): void {
+  for (const pair of text.split(',')) {
+    if (pair.trim() === '') continue
+    const encoded = /^\s*([^=;]+?)\s*=\s*([^;]*[^;\s])\s*$/.exec(pair) ?? []
+    const [, name = '', value = ''] = encoded.map(decodeURIComponent)
+    validateHeaderName(name)
+    validateHeaderValue(name, value)
+  }
 }

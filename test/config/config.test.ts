@@ -29,6 +29,7 @@ t.test('every variable is read, and all but secrets have a default', async (t) =
     ['LOG_LEVEL', 'debug', 'logLevel', 'info', 'debug'],
     ['PUBLIC_URLS', urls.join(), 'publicUrls', [], urls],
     ['TRUST_PROXY', '10.0.0.0/8, ::1', 'trustProxy', [], ['10.0.0.0/8', '::1']],
+    ['OTEL_EXPORTER_OTLP_ENDPOINT', 'http://collector:4318', 'traces', false, true],
   ] as const
   const defaults = Object.fromEntries(rows.map(([, , setting, value]) => [setting, value]))
   t.strictSame(loadConfig({}), { ...defaults, warnings: [] })
@@ -89,6 +90,7 @@ const cases: Row[] = [
     [/^PORT /, /^DATABASE_POOL_SIZE /, /^API_KEYS /, /^LOG_LEVEL /, /^DATABASE_URL must be set /],
     { NODE_ENV: 'production', PORT: 'x', DATABASE_POOL_SIZE: '0', API_KEYS: 'a secret', LOG_LEVEL: 'loud' },
   ],
+  [[/^OTEL_EXPORTER_OTLP_ENDPOINT /, /^PORT /], { PORT: 'x', OTEL_EXPORTER_OTLP_ENDPOINT: 'secret:4318' }],
   [[/^PORT /, /^OPERATOR_DATABASE_URL must be an address/], { PORT: 'x', OPERATOR_DATABASE_URL: 'secret' }],
 
   [[/once, unlike entries 1 and 2: /], ...eachOf('API_KEYS', ['a:secret,b:secret', 'secret,secret,x'])],

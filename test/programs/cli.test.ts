@@ -47,6 +47,30 @@ t.test('wrong usage has exit code 2, and an unknown name gets the nearest one', 
   }
 })
 
+t.test('blanks at the beginning of a line of .env mean nothing', async (t) => {
+  const url = 'postgres://nobody@127.0.0.1:1/'
+  for (const before of [
+    ' ',
+    '\t',
+    '  # a comment, "quoted',
+    ' \r',
+    '\t\r',
+    ' \n \t\n',
+    '\uFEFF',
+    'A=1\r\n  \r',
+    'A="1\n 2"\n ',
+  ]) {
+    for (const text of ['DATABASE_URL=', ' DATABASE_URL=', '\texport\tDATABASE_URL = ']) {
+      const cwd = await temporaryFolder(t, { '.env': `${before}\n${text}${url}x\n` })
+      const { stderr } = await runCommand(t, 'keys list', { cwd })
+      t.match(stderr, /ECONNREFUSED.*DATABASE_URL/, JSON.stringify(before + text))
+    }
+  }
+  const cwd = await temporaryFolder(t, { '.env': ' NODE_ENV="a\n\n  # b\n\tc=d "\n' })
+  const { stderr } = await runCommand(t, 'keys list', { cwd })
+  t.match(stderr, /, not "a\\n\\n  # b\\n\\tc=d"\n$/, 'a value in quotes stays as it is written')
+})
+
 t.test('a line of .env that is no setting is an error that names it, and not its text', async (t) => {
   for (const [text, wrong] of [
     ['# PORT: 1\n\nexport PORT=3001\r\n  LOG_LEVEL = "info"\nAPI_KEYS="one,\ntwo"\nHOST=\n', ''],
