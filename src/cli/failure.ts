@@ -1,5 +1,5 @@
 import { CommanderError } from 'commander'
-import { OutcomeUnknownError } from '../database/outcomes.ts'
+import { StatementError } from '../database/statement-error.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { explain } from '../process/explain.ts'
 import { printableLines } from '../process/printable.ts'
@@ -40,5 +40,7 @@ export function reportFailure(error: unknown, variable: string | undefined): num
     return error.exitCode
   }
   report(`inventory: ${explain(error, variable)}`)
-  return error instanceof OutcomeUnknownError ? exitCodes.outcomeUnknown : exitCodes.failed
+  return error instanceof StatementError && error.outcome === 'unknown'
+    ? exitCodes.outcomeUnknown
+    : exitCodes.failed
 }

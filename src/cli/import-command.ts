@@ -2,7 +2,7 @@ import { createReadStream, fstatSync, openSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { addAbortSignal } from 'node:stream'
 import { type Command, Option } from 'commander'
-import { isRuleViolation, messageWithDetail } from '../database/causes.ts'
+import { hasReason } from '../database/statement-error.ts'
 import { type ImportCounts, type ImportMode, mergeStaged } from '../inventory/transfer/import.ts'
 import { InvalidInputError } from '../inventory/transfer/lines.ts'
 import { FILE_COLUMNS } from '../inventory/transfer/rows.ts'
@@ -94,9 +94,9 @@ function explainRefusal(name: string): (error: unknown) => never {
       for (const { line, error: reason } of error.lines) report(`line ${line}: ${printable(reason)}`)
       throw new CommandFailure(`${name} ${error.message}; nothing was changed`, exitCodes.refused)
     }
-    if (!isRuleViolation(error)) throw error
+    if (!hasReason(error, 'rule')) throw error
     throw new CommandFailure(
-      `The database rejects the entries: ${printable(messageWithDetail(error))}; nothing was changed.`,
+      `The database rejects the entries: ${printable(error.detailedMessage)}; nothing was changed.`,
       exitCodes.refused,
     )
   }

@@ -46,7 +46,7 @@ export type ErrorBody = Static<typeof ErrorBody>
 
 interface ApiErrorDetails {
   readonly headers?: Readonly<Record<string, string>>
-  /** Of a 503, for the log and as the label of a metric; see `unavailableCauseOf`. */
+  /** Of a 503, for the log and as the label of a metric; see `StatementError`. */
   readonly cause?: string
   /** By default that of the status; for other statuses, `invalid_request` or `internal_error`. */
   readonly code?: ErrorCode | undefined

@@ -1,7 +1,8 @@
 import type { Socket } from 'node:net'
 import pg from 'pg'
-import { ConnectionFault } from './causes.ts'
+import type { Outcome } from './causes.ts'
 import type { Descriptions } from './prepared-statement.ts'
+import { StatementError } from './statement-error.ts'
 
 declare module 'pg' {
   interface Client {
@@ -78,28 +79,27 @@ export class DatabaseConnection extends pg.Client {
 
   /**
    * Throws unless the last statement has left the connection outside of a transaction (`I`), or in one (`T`; PostgreSQL manual, section
-   * 54.7, ReadyForQuery). Otherwise, what a statement has done may be rolled back.
+   * 54.7, ReadyForQuery). In any other state, what a statement has done may be rolled back. `outcome` is that of the statement if so.
    */
-  expectState(expected: 'I' | 'T'): void {
+  expectState(expected: 'I' | 'T', outcome: Outcome): void {
     if (this.getTransactionStatus() === expected) return
-    throw new ConnectionFault(
-      'transactions',
+    const message =
       'a transaction was open after a statement that commits, or ended before its COMMIT: between this process and PostgreSQL is a ' +
-        'connection pooler or proxy that mixes sessions, such as pgpool-II in raw mode or PgBouncer in statement mode; connect ' +
-        'directly, or through a pooler in transaction mode',
-    )
+      'connection pooler or proxy that mixes sessions, such as pgpool-II in raw mode or PgBouncer in statement mode; connect ' +
+      'directly, or through a pooler in transaction mode'
+    throw new StatementError(new Error(message), outcome, 'transactions')
   }
 
   /** Throws unless the last statement is committed, without a warning that it may be lost. */
   expectCommit(): void {
-    this.expectState('I')
+    this.expectState('I', 'unknown')
     const warning = this.#commitWarning
     this.#commitWarning = undefined
-    if (warning !== undefined) throw new ConnectionFault('failed', warning)
+    if (warning !== undefined) throw new StatementError(new Error(warning), 'unknown', 'failed')
   }
 
   /**
-   * Whether PostgreSQL has rolled back a statement and nothing else has happened: it responded with an ERROR, and is ready for the
+   * Whether the server has rolled back a statement and nothing else has happened: it responded with an ERROR, and is ready for the
    * next statement, outside of a transaction. After FATAL and PANIC, it closes the connection (PostgreSQL manual, section 54.2.8). The
    * SQLSTATE says nothing about it: a trigger can raise any.
    */

@@ -1,13 +1,13 @@
 import pg from 'pg'
-import { ConnectionFault, hasCause, isUnavailable, isUnexpected } from './causes.ts'
+import { mayBeCommittedElsewhere, type Outcome } from './causes.ts'
 import { DatabaseConnection } from './database-connection.ts'
-import { DatabaseUnavailableError } from './outcomes.ts'
 import { queryNamed } from './prepared-statement.ts'
 import type { PrimaryServer } from './primary.ts'
 import { Renewal } from './renewal.ts'
 import { directSession, pooledSession, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
 import { type Statement, type TextRow, textOf, type Value } from './statement.ts'
+import { hasReason, StatementError, toStatementError } from './statement-error.ts'
 import type { TimeLimits } from './time-limits.ts'
 
 export interface PoolOptions {
@@ -46,11 +46,15 @@ type Deadline = ReturnType<typeof deadlineIn>
 /** Returns a time limit for PostgreSQL, which begins again when it is extended. */
 function deadlineIn(ms: number) {
   let timer: NodeJS.Timeout | undefined
-  const expired = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new ConnectionFault('late', 'PostgreSQL did not respond in time')), ms)
-  })
+  const expired = new Promise<void>((resolve) => (timer = setTimeout(resolve, ms)))
   return {
-    within: <Result>(work: Promise<Result>) => Promise.race([work, expired]),
+    /** Waits for `work`, which has this outcome if it is late. */
+    within: <Result>(work: Promise<Result>, outcome: Outcome) => {
+      const late = expired.then(() => {
+        throw new StatementError(new Error('PostgreSQL did not respond in time'), outcome, 'late')
+      })
+      return Promise.race([work, late])
+    },
     extend: () => timer?.refresh(),
     end: () => clearTimeout(timer),
   }
@@ -71,14 +75,15 @@ export function createPool(options: PoolOptions) {
     opened++
     if (!(client instanceof DatabaseConnection)) return
     const found = await askServer(client, limits)
-    client.expectState('I')
+    client.expectState('I', 'notSent')
     if (session.options !== '' && !found.hasSettings)
-      throw new ConnectionFault(
+      throw new StatementError(
+        new Error('the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)'),
+        'notSent',
         'settings',
-        'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)',
       )
     if (options.isForUpdates && found.hasLateCommit)
-      throw new ConnectionFault('late', 'commits wait for a synchronous standby')
+      throw new StatementError(new Error('commits wait for a synchronous standby'), 'notSent', 'late')
     server?.verify(client, found)
   }
 
@@ -106,9 +111,9 @@ export function createPool(options: PoolOptions) {
   const take = async (deadline: Deadline) => {
     for (;;) {
       const connecting = pool.connect()
-      const client = await deadline.within(connecting).catch((error: unknown) => {
+      const client = await deadline.within(connecting, 'notSent').catch((error: unknown) => {
         connecting.then((late) => late.release()).catch(() => {})
-        throw new DatabaseUnavailableError(error, 'notSent')
+        throw error instanceof StatementError ? error : new StatementError(error, 'notSent')
       })
       if (isCurrent(client) && client.openedAt >= renewal.beganAt) return client
       client.release(true)
@@ -129,24 +134,29 @@ export function createPool(options: PoolOptions) {
     const send = async (isRepeated = false): Promise<Result> => {
       const client = await take(deadline)
       try {
-        const result = await deadline.within(work(client, onProgress))
+        const result = await deadline.within(work(client, onProgress), 'unknown')
         // The response may come from a server that is no longer in use.
         if (!isCurrent(client))
-          throw new ConnectionFault('lost', 'the connections were renewed while the statement was under way')
+          throw new StatementError(
+            new Error('the connections were renewed while the statement was under way'),
+            'unknown',
+            'lost',
+          )
         client.expectCommit()
         client.release()
         return result
       } catch (error) {
-        const isRolledBack = await deadline.within(client.hasRolledBack(error)).catch(() => false)
-        if (isRolledBack && hasCause(error, 'readOnly') && isCurrent(client)) server?.discardReadOnly()
-        const isOfSession = isRolledBack && isUnexpected(error)
+        const isRolledBack = await deadline.within(client.hasRolledBack(error), 'unknown').catch(() => false)
+        const outcome = isRolledBack && !mayBeCommittedElsewhere(error) ? 'rolledBack' : 'unknown'
+        const failure = toStatementError(error, outcome)
+        if (isRolledBack && hasReason(failure, 'readOnly') && isCurrent(client))
+          server?.discardReadOnly(outcome)
+        const isOfSession = failure instanceof StatementError && failure.blame === 'statement'
         if (isOfSession) renewal.onUnexpected(isRepeated)
         const isOutdated = isOfSession && client.openedAt < renewal.beganAt
         client.release(!isRolledBack || isOutdated)
         if (isOutdated && !isRepeated && !hasProgress) return send(true)
-        if (isUnavailable(error) || (error instanceof pg.DatabaseError && !isRolledBack))
-          throw new DatabaseUnavailableError(error, isRolledBack ? 'rolledBack' : 'unknown')
-        throw error
+        throw failure
       }
     }
     return send().finally(() => deadline.end())
@@ -162,9 +172,8 @@ export function createPool(options: PoolOptions) {
     /**
      * Runs one statement and returns its rows; `bigint` columns arrive as BigInt.
      *
-     * @throws {DatabaseUnavailableError} if no connection is available or no response arrives in time, if the server cannot
-     *   serve now, or if PostgreSQL warns about the commit, which may then be lost
-     * @throws {pg.DatabaseError} if PostgreSQL rejects the statement itself
+     * @throws {StatementError} if no connection is available or no response arrives in time, if the server cannot serve now or rejects
+     *   the statement, or if PostgreSQL warns about the commit, which may then be lost
      */
     query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly Value[] = []) {
       return run<Row[]>((client) => {
@@ -194,7 +203,7 @@ export function createPool(options: PoolOptions) {
     },
 
     /** Discards all connections to the server, because a statement showed that it is read-only. Returns the error to throw. */
-    discardReadOnly: () => new DatabaseUnavailableError(server?.discardReadOnly(), 'rolledBack'),
+    discardReadOnly: () => server?.discardReadOnly('rolledBack'),
 
     /** Returns the state of the pool. */
     statistics: () => ({

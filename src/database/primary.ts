@@ -1,6 +1,7 @@
-import { ConnectionFault } from './causes.ts'
+import type { Outcome } from './causes.ts'
 import type { DatabaseConnection } from './database-connection.ts'
 import type { SessionServer } from './session-server.ts'
+import { StatementError } from './statement-error.ts'
 
 /**
  * Keeps all pools of a process on one server, the primary: each new connection is verified before its first use.
@@ -26,9 +27,9 @@ export class PrimaryServer {
     this.#onRenewal = onRenewal
   }
 
-  /** Verifies the server of a new connection. Throws a ConnectionFault if it must not be used. */
+  /** Verifies the server of a new connection. Throws a StatementError if it must not be used. */
   verify(connection: DatabaseConnection, server: SessionServer): void {
-    if (server.isReadOnly) throw this.discardReadOnly()
+    if (server.isReadOnly) throw this.discardReadOnly('notSent')
     if (server.timeline !== null) this.#compare(server, server.timeline)
     this.#connections.add(connection)
     connection.once('end', () => this.#connections.delete(connection))
@@ -40,11 +41,10 @@ export class PrimaryServer {
     if (server.systemIdentifier !== systemIdentifier) {
       this.#renew('the address leads to another database cluster')
     } else if (latest !== null && timeline < latest) {
-      throw new ConnectionFault(
-        'formerPrimary',
+      const message =
         `the server is a former primary: it is on timeline ${timeline}, and timeline ${latest} was in use since; ` +
-          'restart the service to use this server anyway',
-      )
+        'restart the service to use this server anyway'
+      throw new StatementError(new Error(message), 'notSent', 'formerPrimary')
     } else if (timeline !== latest) {
       this.#renew(`another server was promoted: timeline ${timeline} after ${latest}`)
     } else if (server.startedAt !== startedAt) {
@@ -53,11 +53,11 @@ export class PrimaryServer {
     this.#identified = server
   }
 
-  /** Discards all connections, because the server is read-only. Returns the error to throw. */
-  discardReadOnly(): ConnectionFault {
+  /** Discards all connections, because the server is read-only. Returns the error to throw for a statement with this outcome. */
+  discardReadOnly(outcome: Outcome): StatementError {
     const message = 'the server is read-only: a standby, or default_transaction_read_only is on'
     this.#renew(message)
-    return new ConnectionFault('readOnly', message)
+    return new StatementError(new Error(message), outcome, 'readOnly')
   }
 
   #renew(reason: string): void {

@@ -1,8 +1,6 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { messageOf } from '../config/messages.ts'
 import { ApiError, nothingChanged, serviceUnavailable } from '../contract/api-error.ts'
-import { unavailableCauseOf } from '../database/causes.ts'
-import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
+import { StatementError } from '../database/statement-error.ts'
 import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'
 
 declare module 'fastify' {
@@ -32,12 +30,10 @@ export function handleErrors(app: FastifyInstance): void {
 
 function sendError(error: FastifyError | ApiError, request: FastifyRequest, reply: FastifyReply): void {
   const response = responseTo(error, request)
-  if (response.status === 500) request.log.error({ err: error }, 'request failed')
-  if (response.cause !== undefined) {
-    // The error of the database or the network says more than the response.
-    const reason = messageOf(error instanceof ApiError ? response : originalError(error))
-    request.unavailable = { cause: response.cause, reason }
-  }
+  const err = error instanceof StatementError ? error.cause : error
+  if (response.status === 500) request.log.error({ err }, 'request failed')
+  // The error of the database or the network says more than the response.
+  if (response.cause !== undefined) request.unavailable = { cause: response.cause, reason: error.message }
   reply
     .code(response.status)
     .headers(response.headers)
@@ -47,15 +43,14 @@ function sendError(error: FastifyError | ApiError, request: FastifyRequest, repl
 
 function responseTo(error: FastifyError | ApiError, { headers, method }: FastifyRequest): ApiError {
   if (error instanceof ApiError) return error
-  if (error instanceof DatabaseUnavailableError) {
-    const cause = unavailableCauseOf(error)
-    if (error instanceof OutcomeUnknownError) return serviceUnavailable(cause, UNKNOWN_OUTCOME)
+  if (error instanceof StatementError && error.unavailable !== undefined) {
     const reason = 'The database cannot be reached or is too busy.'
     // A request that only reads needs no code that says that nothing was changed.
-    const isUpdate = method !== 'GET' && method !== 'HEAD'
-    return isUpdate
-      ? nothingChanged(cause, reason)
-      : serviceUnavailable(cause, `${reason} Try again shortly.`)
+    if (method === 'GET' || method === 'HEAD')
+      return serviceUnavailable(error.unavailable, `${reason} Try again shortly.`)
+    return error.outcome === 'unknown'
+      ? serviceUnavailable(error.unavailable, UNKNOWN_OUTCOME)
+      : nothingChanged(error.unavailable, reason)
   }
   const { statusCode: status = 500 } = error
   if (status === 413)

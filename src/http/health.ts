@@ -25,9 +25,9 @@ export function addHealthChecks(
   app.get('/readyz', route, async (_request, reply) => {
     // A 404 to take this process out of use at once, which a load balancer should not do because of one 503.
     if (isStopping()) throw new ApiError(404, 'The service is shutting down.')
-    const { reason, cause } = (await readiness()) ?? {}
+    const { reason, error } = (await readiness()) ?? {}
     if (reason !== lastReason)
-      app.log.warn({ err: cause }, reason === undefined ? 'ready again' : `not ready: ${reason}`)
+      app.log.warn({ err: error?.cause }, reason === undefined ? 'ready again' : `not ready: ${reason}`)
     lastReason = reason
     if (reason !== undefined) throw serviceUnavailable('not_ready', reason)
     return reply.headers(uncached).send({ status: 'ready' })

@@ -2,7 +2,7 @@ import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
 import { ApiError, ErrorBody } from '../contract/api-error.ts'
 import { Reference } from '../contract/schema-types.ts'
-import { isRuleViolation } from '../database/causes.ts'
+import { hasReason } from '../database/statement-error.ts'
 import { conditionOf, entryTag } from './entry/condition.ts'
 import {
   InventoryItem,
@@ -126,8 +126,12 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
       const item = await updates
         .set({ petId: BigInt(params.petId), quantity: body.quantity, condition, caller })
         .catch((error: unknown) => {
-          if (!isRuleViolation(error) && !(error instanceof SkippedRowError)) throw error
-          log.info({ err: error }, 'a constraint or trigger in the database rejected the quantity')
+          const isRule = hasReason(error, 'rule')
+          if (!isRule && !(error instanceof SkippedRowError)) throw error
+          log.info(
+            { err: isRule ? error.cause : error },
+            'a constraint or trigger in the database rejected the quantity',
+          )
           throw new ApiError(400, 'The database rejects this quantity.')
         })
       if (item === undefined) throw new ApiError(404, `No inventory entry exists for petId ${params.petId}.`)

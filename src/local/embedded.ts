@@ -5,11 +5,10 @@ import { mkdir, readFile, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import pg from 'pg'
 import { messageOf } from '../config/messages.ts'
 import { inTransaction } from '../database/admin/transaction.ts'
 import { OperatorError } from '../database/operator-error.ts'
-import { originalError } from '../database/outcomes.ts'
+import { hasReason } from '../database/statement-error.ts'
 import { loadOrCreateSecret } from './folder.ts'
 import { copyPrograms } from './programs.ts'
 import { createCluster, logOf, startServer } from './server-process.ts'
@@ -59,7 +58,7 @@ export async function startEmbeddedServer(
     await server.stop()
     signal.throwIfAborted()
     const other = await runningServer(directory)
-    throw other ? inUse(directory, other.pid) : notStarted(directory, originalError(error))
+    throw other ? inUse(directory, other.pid) : notStarted(directory, error)
   }
   return {
     ...server,
@@ -136,10 +135,8 @@ function inUse(directory: string, pid: string): OperatorError {
 }
 
 function notStarted(directory: string, error: unknown): OperatorError {
-  // Invalid password: PostgreSQL manual, appendix A.
-  const message =
-    error instanceof pg.DatabaseError && error.code === '28P01'
-      ? `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`
-      : `The embedded PostgreSQL does not start: ${messageOf(error)}. See ${logOf(directory)}`
+  const message = hasReason(error, 'login')
+    ? `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`
+    : `The embedded PostgreSQL does not start: ${messageOf(error)}. See ${logOf(directory)}`
   return new OperatorError(message, { cause: error })
 }

@@ -1,8 +1,7 @@
 import pg from 'pg'
-import { messageOf } from '../config/messages.ts'
-import { type Cause, causeOf, isInFunction, messageWithDetail } from '../database/causes.ts'
+import type { Reason } from '../database/causes.ts'
 import { OperatorError } from '../database/operator-error.ts'
-import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
+import { StatementError } from '../database/statement-error.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 import { printable } from './printable.ts'
 
@@ -12,20 +11,12 @@ import { printable } from './printable.ts'
  */
 export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof OperatorError) return error.message
-  if (error instanceof OutcomeUnknownError) {
-    const reason = printable(messageOf(originalError(error)))
-    return `It is unknown whether the change was committed: ${reason}. ${HOW_TO_FIND_OUT}`
-  }
-  if (error instanceof DatabaseUnavailableError) return explainOutage(error, variable)
+  if (error instanceof StatementError) return explainStatement(error, variable)
   if (!(error instanceof Error)) return String(error)
-  if (isInFunction(error))
-    return `A function or trigger in the database failed: ${error.message} (${error.where?.split('\n')[0]}).`
-  if (error instanceof pg.DatabaseError)
-    return `PostgreSQL rejects a statement: ${printable(messageWithDetail(error))}. Check whether a table or a column was changed: "inventory status", and \\d in psql.`
   // Any other error than that of a system call is a bug.
   if (!('syscall' in error)) return error.stack ?? error.message
   const said = printable(error.message)
-  // The name lookups for databases are causes of a DatabaseUnavailableError.
+  // The name lookups for databases are causes of a StatementError.
   if (error.syscall !== 'listen' && error.syscall !== 'getaddrinfo') return `${said}.`
   return `The service cannot listen: ${said}. ${listenAdvice(error)}`
 }
@@ -37,14 +28,27 @@ function listenAdvice({ code, port = 0 }: Error & { code?: unknown; port?: unkno
   return 'Set HOST to an address of this machine, or to 0.0.0.0 for all.'
 }
 
-/** Describes why the database cannot be used. No message of the server or the network contains the password. */
-function explainOutage(error: unknown, variable: string): string {
-  const said = printable(messageOf(originalError(error)))
-  const [meaning, advice] = explanations[causeOf(error) ?? 'failed'] ?? UNEXPLAINED
+/** Describes why a statement failed. No message of the server or the network contains the password. */
+function explainStatement(error: StatementError, variable: string): string {
+  const said = printable(error.message)
+  if (error.outcome === 'unknown')
+    return `It is unknown whether the change was committed: ${said}. ${HOW_TO_FIND_OUT}`
+  if (error.unavailable === undefined) {
+    const [place] = error.cause instanceof pg.DatabaseError ? (error.cause.where?.split('\n') ?? []) : []
+    return error.isInFunction
+      ? `A function or trigger in the database failed: ${said} (${place}).`
+      : `PostgreSQL rejects a statement: ${printable(error.detailedMessage)}. Check whether a table or a column was changed: "inventory status", and \\d in psql.`
+  }
+  const [meaning, advice] = explanations[error.reason] ?? UNEXPLAINED
   return `${meaning}: ${said}. ${(loginAdvice(said) ?? advice).replace('{variable}', variable)}`.trimEnd()
 }
 
 const UNEXPLAINED = ['PostgreSQL cannot serve this now', ''] as const
+
+const LOCKED = [
+  'Another session has locked what the command needs',
+  'Run it again when that session has ended, or end it with SELECT pg_terminate_backend(<process>).',
+] as const
 
 const SCHEMA_BEHIND = [
   'The database schema is behind this version, or the role may not use it',
@@ -52,7 +56,7 @@ const SCHEMA_BEHIND = [
 ] as const
 
 /** What causes mean for an operator, and what to do. The others pass, or need what PostgreSQL says. */
-const explanations: Readonly<Partial<Record<Cause, readonly [meaning: string, advice: string]>>> = {
+const explanations: Readonly<Partial<Record<Reason, readonly [meaning: string, advice: string]>>> = {
   forbidden: [
     'The database role lacks a privilege',
     'Run the command as the owner of the tables, or set OPERATOR_DATABASE_URL to a role for which the owner has run "inventory migrate up --operator-role ROLE".',
@@ -61,10 +65,8 @@ const explanations: Readonly<Partial<Record<Cause, readonly [meaning: string, ad
     'Row security would hide rows from this role',
     'Use a role that sees all rows, such as one with BYPASSRLS: set OPERATOR_DATABASE_URL.',
   ],
-  locked: [
-    'Another session has locked what the command needs',
-    'Run it again when that session has ended, or end it with SELECT pg_terminate_backend(<process>).',
-  ],
+  locked: LOCKED,
+  lockTimeout: LOCKED,
   other: ['PostgreSQL cannot be reached', 'Check that it is running, the network, and {variable}.'],
   login: ['PostgreSQL refuses the connection', 'Check {variable}.'],
   settings: [

@@ -2,25 +2,25 @@ import type { Logger } from 'pino'
 import type { FixedKey } from '../api-keys/key.ts'
 import { hasActiveKeys } from '../api-keys/stored-keys.ts'
 import type { Readiness } from '../database/admin/readiness.ts'
-import { hasCause } from '../database/causes.ts'
 import { OperatorError } from '../database/operator-error.ts'
-import { DatabaseUnavailableError } from '../database/outcomes.ts'
 import type { Pool } from '../database/pool.ts'
+import { hasReason } from '../database/statement-error.ts'
 import { requestLimits } from '../database/time-limits.ts'
 
 /**
  * Checks that the service can serve, and logs why it cannot yet.
  *
- * @throws {DatabaseUnavailableError} if the database refuses the login, or its certificate cannot be trusted
+ * @throws {StatementError} if the database refuses the login, or its certificate cannot be trusted
  * @throws {OperatorError} if the server lacks a feature that the service needs
  */
 export async function checkDatabase(readiness: Readiness, log: Logger): Promise<void> {
   const notReady = await readiness()
   if (notReady === undefined) return
-  const outage = new DatabaseUnavailableError(notReady.cause, 'notSent')
-  if (hasCause(outage, 'login', 'settings', 'untrusted')) throw outage
+  const { error } = notReady
+  const err = error?.cause
+  if (hasReason(error, 'login', 'settings', 'untrusted')) throw error
   if (notReady.kind === 'unsupported') throw new OperatorError(`${notReady.reason} See docs/limits.md.`)
-  log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
+  log.warn({ err }, `not ready: ${notReady.reason}`)
 }
 
 /**

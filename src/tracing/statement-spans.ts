@@ -1,7 +1,7 @@
 import { context, SpanKind, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
-import { originalError } from '../database/outcomes.ts'
 import type { Pool } from '../database/pool.ts'
 import { type Statement, textOf } from '../database/statement.ts'
+import { StatementError } from '../database/statement-error.ts'
 import { linksOf } from './batches.ts'
 
 /**
@@ -25,7 +25,7 @@ export function traceStatements(database: Pool, pool: string, tracer: Tracer): P
       try {
         return await work()
       } catch (error) {
-        span.setAttribute('error.type', typeOf(originalError(error)))
+        span.setAttribute('error.type', typeOf(error instanceof StatementError ? error.cause : error))
         span.setStatus({ code: SpanStatusCode.ERROR })
         throw error
       } finally {

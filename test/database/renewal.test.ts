@@ -29,7 +29,7 @@ t.test('a statement that always fails does not cost a login each time', async (t
   const call = { name: 'call', text: 'SELECT fails()' }
   for (let round = 0; round < 100; round++)
     for (const result of await Promise.allSettled([1, 2, 3].map(() => pool.query(call))))
-      t.match(result, { status: 'rejected', reason: { code: '42883' } })
+      t.match(result, { status: 'rejected', reason: { cause: { code: '42883' } } })
   const { opened } = pool.statistics()
   t.ok(opened < 30, `${opened} connections were opened for 300 statements`)
 })

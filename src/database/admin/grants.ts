@@ -1,10 +1,10 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import pg from 'pg'
-import { hasCause, messageWithDetail } from '../causes.ts'
 import { onlyRow } from '../only-row.ts'
 import { OperatorError } from '../operator-error.ts'
 import type { StatementRunner } from '../statement.ts'
+import { StatementError } from '../statement-error.ts'
 import { APPLIED_TABLE, MIGRATIONS_FOLDER } from './migrations.ts'
 import { inTransaction, type TransactionOptions } from './transaction.ts'
 
@@ -20,27 +20,29 @@ export type Roles = Readonly<Partial<Record<'server' | 'operator', string | unde
  */
 export async function grantPrivileges(options: TransactionOptions, roles: Roles): Promise<void> {
   const { PG_MIGRATE_LOCK_ID } = await import('node-pg-migrate')
-  await inTransaction(options, async (transaction) => {
+  const granted = inTransaction(options, async (transaction) => {
     await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
     for (const purpose of ['server', 'operator'] as const) {
       const role = roles[purpose]
       if (role === undefined) continue
-      await transaction.query(await grantsOf(transaction, purpose, role)).catch((error: unknown) => {
-        throw explained('The privileges cannot be granted', error, UNCHANGED)
-      })
+      await transaction.query(await grantsOf(transaction, purpose, role))
       if ((await transaction.query(REACHES_TABLES, [role])).length === 0)
         throw new OperatorError(
           `The owner of the tables may not grant the role "${role}" CONNECT on the database or USAGE on the schema; ${UNCHANGED}. Run this again when the owner of the database has granted both.`,
         )
     }
   })
+  await granted.catch((error: unknown) => {
+    throw explained('The privileges cannot be granted', error, UNCHANGED)
+  })
 }
 
 /** Returns an OperatorError if PostgreSQL has rejected a statement; any other error as it is. */
 export function explained(what: string, error: unknown, outcome: string): unknown {
-  if (!(error instanceof pg.DatabaseError) || hasCause(error, 'failed', 'late', 'lost')) return error
-  const advice = hasCause(error, 'forbidden') ? ' Run this as the owner of the tables.' : ''
-  return new OperatorError(`${what}: ${messageWithDetail(error)}; ${outcome}.${advice}`, { cause: error })
+  const isRejected = error instanceof StatementError && error.outcome === 'rolledBack'
+  if (!isRejected || error.blame === 'server') return error
+  const advice = error.reason === 'forbidden' ? ' Run this as the owner of the tables.' : ''
+  return new OperatorError(`${what}: ${error.detailedMessage}; ${outcome}.${advice}`, { cause: error })
 }
 
 const UNCHANGED = 'no privilege was changed, and migrations that were applied remain'

@@ -24,12 +24,12 @@ export interface MigrateOptions extends TransactionOptions {
 export async function migrate(options: MigrateOptions): Promise<string[]> {
   const { direction, count = direction === 'up' ? Number.POSITIVE_INFINITY : 1 } = options
   const { PG_MIGRATE_LOCK_ID, runner } = await import('node-pg-migrate')
-  return inTransaction({ ...options, settings: SETTINGS }, async (transaction, client) => {
+  let what = 'The migrations cannot run'
+  const migrated = inTransaction({ ...options, settings: SETTINGS }, async (transaction, client) => {
     await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
     const { schema } = await placeOfTables(transaction)
     if ((await appliedMigrations(transaction)).length > 0)
       await client.query(await readFile(path.join(MIGRATIONS_FOLDER, 'order.sql'), 'utf8'))
-    let what = 'The migrations cannot run'
     const loader = migrationLoader((name) => (what = `The migration ${name} failed`))
     /** The first error of PostgreSQL or the connection, which node-pg-migrate may replace with its own. */
     let failure: unknown
@@ -51,10 +51,13 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
       })
       return ran.map(({ name }) => name)
     } catch (error) {
-      if (failure !== undefined) throw explained(what, failure, 'nothing was changed')
+      if (failure !== undefined) throw failure
       const said = String(error).replace(/^Error: |\.$/g, '')
       throw new OperatorError(`${said}; nothing was changed.${adviceOn(said)}`)
     }
+  })
+  return migrated.catch((error: unknown) => {
+    throw explained(what, error, 'nothing was changed')
   })
 }
 

@@ -1,7 +1,7 @@
-import { hasCause, isUnavailable, meaningOf, type NotReadyKind, notReadyReasons } from '../causes.ts'
-import { originalError } from '../outcomes.ts'
+import { findCause, type NotReadyKind, notReadyReasons } from '../causes.ts'
 import type { Pool } from '../pool.ts'
 import { HAS_CITUS } from '../session-server.ts'
+import { hasReason, StatementError } from '../statement-error.ts'
 import { migrationRecords, namesOf } from './migrations.ts'
 
 /** How long it is cached that the service is ready. */
@@ -12,8 +12,7 @@ export interface NotReady {
   readonly kind: NotReadyKind
   /** Safe to show to anyone. */
   readonly reason: string
-  /** The error, for logs only. */
-  readonly cause?: unknown
+  readonly error?: StatementError
 }
 
 /** Returns why this process cannot serve requests; undefined if it can. Never rejects. */
@@ -32,7 +31,7 @@ export function readinessOf(probe: Pool, requests: Pool, statements: Statements)
   const checkEither = async (): Promise<NotReady | undefined> => {
     const notReady = await check(probe, statements)
     // The probe opens a connection every few seconds, so it is the first to get none. Requests may still be served on theirs.
-    return hasCause(notReady?.cause, 'outOfConnections') ? check(requests, statements) : notReady
+    return hasReason(notReady?.error, 'outOfConnections') ? check(requests, statements) : notReady
   }
   let latest: Promise<NotReady | undefined> | undefined
   return () => {
@@ -55,14 +54,12 @@ async function check(pool: Pool, { required, optional }: Statements): Promise<No
     await explainAll(pool, required)
     await explainAll(pool, optional, true)
     return undefined
-  } catch (error) {
-    const cause = originalError(error)
-    const kind = meaningOf(error)?.notReady ?? 'unreachable'
-    const said = cause instanceof Error ? cause.message : ''
-    const reason = hasCause(error, 'transactions')
-      ? `The database cannot be used: ${said}.`
-      : notReadyReasons[kind]
-    return { kind, reason: reason.replace('{said}', () => said), cause }
+  } catch (thrown) {
+    const error = thrown instanceof StatementError ? thrown : new StatementError(thrown, 'notSent')
+    const kind = findCause(error.reason).notReady ?? 'unreachable'
+    const reason =
+      error.reason === 'transactions' ? 'The database cannot be used: {said}.' : notReadyReasons[kind]
+    return { kind, reason: reason.replace('{said}', () => error.message), error }
   }
 }
 
@@ -73,12 +70,12 @@ async function explainAll(pool: Pool, statements: readonly string[], isOptional 
       await pool.query(`${SETTINGS}; EXPLAIN ${text.replace(/\$\d+/g, 'NULL')}`)
     } catch (error) {
       // Requests wait for the lock, too, but longer than this check: CREATE INDEX does not block lists.
-      if (hasCause(error, 'locked')) return
-      if (isOptional && hasCause(error, 'unsupported', 'unknownColumn')) continue
-      if (hasCause(error, 'unsupported') && (await pool.query(`SELECT WHERE ${HAS_CITUS}`)).length > 0)
+      if (hasReason(error, 'locked', 'lockTimeout')) return
+      if (isOptional && hasReason(error, 'unsupported', 'unknownColumn')) continue
+      if (hasReason(error, 'unsupported') && (await pool.query(`SELECT WHERE ${HAS_CITUS}`)).length > 0)
         continue
       // Any other error shows that the server knows the statement, for example if `inventory` is a materialized view.
-      if (isUnavailable(originalError(error))) throw error
+      if (!(error instanceof StatementError) || error.unavailable !== undefined) throw error
     }
   }
 }

@@ -1,10 +1,10 @@
 import type { Readable, Writable } from 'node:stream'
 import pg from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
-import { ConnectionFault, hasCause, isUnavailable } from '../causes.ts'
+import { mayBeCommittedElsewhere } from '../causes.ts'
 import { DatabaseConnection } from '../database-connection.ts'
-import { DatabaseUnavailableError, OutcomeUnknownError } from '../outcomes.ts'
 import { directSession, HAS_SETTINGS, sessionConfig } from '../session.ts'
+import { hasReason, StatementError, toStatementError } from '../statement-error.ts'
 import { watchingLocks } from './lock-waits.ts'
 
 /** Only the wait for a lock and idle time are limited. */
@@ -32,8 +32,8 @@ export interface TransactionOptions {
  * Runs `work` in one transaction on a connection of its own: commits it when `work` resolves, and rolls it back when it rejects. A
  * connection pooler, which would lose the settings of the session, is refused.
  *
- * @throws {DatabaseUnavailableError} if the server cannot be reached or cannot serve now; nothing has changed
- * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
+ * @throws {StatementError} if a statement has failed. The outcome is `unknown` if the connection was lost during COMMIT, or if PostgreSQL
+ *   warned about the commit; with any other one, nothing has changed
  */
 export async function inTransaction<Result>(
   { url, readOnly = false, settings, signal, onCommit, onWait }: TransactionOptions,
@@ -55,7 +55,7 @@ export async function inTransaction<Result>(
     signal?.throwIfAborted()
     // If the transaction has ended already, the changes may be committed.
     isCommitting = !readOnly
-    client.expectState('T')
+    client.expectState('T', readOnly ? 'rolledBack' : 'unknown')
     if (readOnly) return result
     const commit = client.query('COMMIT').then(() => client.expectCommit())
     onCommit?.(commit)
@@ -66,29 +66,32 @@ export async function inTransaction<Result>(
   try {
     signal?.throwIfAborted()
     await client.connect().catch((error: unknown) => {
-      throw new DatabaseUnavailableError(error, 'notSent')
+      throw new StatementError(error, 'notSent')
     })
     const text = `SELECT pg_backend_pid() AS pid WHERE ${HAS_SETTINGS}`
     const [session] = (await client.query<{ pid: number }>(text)).rows
     if (session === undefined)
-      throw new ConnectionFault('settings', 'the settings of the session did not take effect')
+      throw new StatementError(
+        new Error('the settings of the session did not take effect'),
+        'notSent',
+        'settings',
+      )
     await client.query(SETTINGS_OF_SOME_SERVERS).catch((error: unknown) => {
       if (!(error instanceof pg.DatabaseError)) throw error
     })
-    client.expectState('I')
+    client.expectState('I', 'notSent')
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
-    client.expectState('T')
+    client.expectState('T', 'notSent')
     if (onWait === undefined) return await workAndCommit()
     return await watchingLocks(url, session.pid, onWait, workAndCommit)
   } catch (error) {
     // PostgreSQL waits until a COPY that nobody reads any more is read.
     if (readOnly) client.cut()
     if (signal?.aborted && !isCommitting) throw signal.reason
-    if (error instanceof DatabaseUnavailableError) throw error
-    if (isCommitting && !(await client.hasRolledBack(error))) throw new OutcomeUnknownError(error)
-    // Any other error without SQLSTATE may be one of `work`.
-    const isOutage = isUnavailable(error) && !hasCause(error, 'other')
-    throw isOutage ? new DatabaseUnavailableError(error, 'rolledBack') : error
+    const isUnknown = isCommitting && (mayBeCommittedElsewhere(error) || !(await client.hasRolledBack(error)))
+    const failure = toStatementError(error, isUnknown ? 'unknown' : 'rolledBack')
+    // Another error than one of the database or its connection is one of `work`.
+    throw !isUnknown && hasReason(failure, 'other') ? error : failure
   } finally {
     signal?.removeEventListener('abort', onAbort)
     await client.end()

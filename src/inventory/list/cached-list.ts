@@ -1,5 +1,5 @@
 import type { FastifyBaseLogger } from 'fastify'
-import { hasCause } from '../../database/causes.ts'
+import { hasReason } from '../../database/statement-error.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './delivery/active-downloads.ts'
 import { coalesceReads } from './reads/coalesce-reads.ts'
@@ -32,7 +32,7 @@ const MAX_UNCHECKED_ENTRIES = 4096
  * is returned. Otherwise, the entries that were written since then are read, or all, if the changes are unknown or too many, or not only
  * of entries that the list has.
  *
- * @throws {DatabaseUnavailableError} from the returned function, if PostgreSQL is unavailable
+ * @throws {StatementError} from the returned function
  */
 export function inventoryList(
   reader: ListReader,
@@ -91,8 +91,8 @@ export function inventoryList(
     try {
       return await readLatest()
     } catch (err) {
-      if (!hasCause(err, 'lost')) throw err
-      log.warn({ err }, 'a list is read again, because its database connection was lost')
+      if (!hasReason(err, 'lost')) throw err
+      log.warn({ err: err.cause }, 'a list is read again, because its database connection was lost')
       return readLatest()
     }
   }

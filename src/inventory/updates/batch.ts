@@ -1,5 +1,5 @@
 import { ApiError } from '../../contract/api-error.ts'
-import { hasCause, isLockTimeout, wasRolledBack } from '../../database/causes.ts'
+import { StatementError } from '../../database/statement-error.ts'
 import { entryTag, isMet } from '../entry/condition.ts'
 import type { Update } from './quantity-update.ts'
 import type { StoredEntry, UpdateRepository } from './repository.ts'
@@ -54,8 +54,9 @@ export async function sendBatch(
     const inOrder = [...updates].sort((a, b) => (a.petId < b.petId ? -1 : 1))
     rows = await repository.setQuantities(inOrder, skipsLocked)
   } catch (error) {
-    const isRejected = wasRolledBack(error) && !hasCause(error, 'readOnly')
-    if (isRejected && isLockTimeout(error)) return { undecided: updates, trouble: 'lock timeout' }
+    const { outcome, reason } = error instanceof StatementError ? error : {}
+    const isRejected = outcome === 'rolledBack' && reason !== 'readOnly'
+    if (isRejected && reason === 'lockTimeout') return { undecided: updates, trouble: 'lock timeout' }
     if (isRejected && updates.length > 1) return { undecided: updates, trouble: 'rejected' }
     for (const update of updates) update.reject(error)
     return isRejected ? { undecided: [], trouble: 'rejected' } : { undecided: [] }

@@ -71,8 +71,7 @@ export class UpdateQueue {
    *
    * @throws {ApiError} 412 if the entry does not meet the condition; 503 if the update has waited for too long; 400 if a
    *   constraint or trigger of the database rejects it
-   * @throws {OutcomeUnknownError} if the update may have been made
-   * @throws {DatabaseUnavailableError} if the database cannot serve; nothing has changed
+   * @throws {StatementError} if the outcome is `unknown`, the update may have been made; with any other one, nothing has changed
    */
   set({ petId, quantity, condition, caller }: QuantityUpdate): Promise<InventoryItem | undefined> {
     return new Promise((resolve, reject) => {

@@ -1,6 +1,5 @@
-import { hasCause } from '../../database/causes.ts'
-import { DatabaseUnavailableError, OutcomeUnknownError } from '../../database/outcomes.ts'
 import type { Pool } from '../../database/pool.ts'
+import { hasReason } from '../../database/statement-error.ts'
 import { ENTRY_FIELDS } from '../entry/columns.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
@@ -35,8 +34,8 @@ type UpdatedRows = Map<bigint, UpdatedRow>
 export type UpdateRepository = ReturnType<typeof updateRepository>
 
 /**
- * Creates what writes quantities and finds out why an update was not made. Every statement rejects with a DatabaseUnavailableError if
- * the database cannot serve.
+ * Creates what writes quantities and finds out why an update was not made. Every statement rejects with a StatementError if
+ * it fails.
  *
  * @param probe a pool for a statement that no update waits for
  */
@@ -56,7 +55,7 @@ export function updateRepository(database: Pool, probe: Pool) {
      * every change is committed.
      *
      * @param skipsLocked whether to skip locked rows, if the database can; see `statementOf`. With Citus, it has no effect
-     * @throws {OutcomeUnknownError} if the changes may have been committed; after any other error, nothing has changed
+     * @throws {StatementError} if the outcome is `unknown`, the changes may have been committed; with any other one, nothing has changed
      */
     async setQuantities(updates: readonly QuantityUpdate[], skipsLocked: boolean): Promise<UpdatedRows> {
       const { isDistributed, namesCallers } = table()
@@ -66,14 +65,9 @@ export function updateRepository(database: Pool, probe: Pool) {
         const rows = await database.query<UpdatedRow>(statement, values)
         return new Map(rows.map((row) => [row.key, row]))
       } catch (error) {
-        if (skips && hasCause(error, 'unsupported')) {
-          canSkip = false
-          return this.setQuantities(updates, false)
-        }
-        const isUnknown = error instanceof DatabaseUnavailableError && error.outcome === 'unknown'
-        // An ERROR of Citus may report a lost connection to the server that commits.
-        const isOfWorker = isDistributed && hasCause(error, 'failed', 'lost')
-        throw isUnknown || isOfWorker ? new OutcomeUnknownError(error) : error
+        if (!skips || !hasReason(error, 'unsupported')) throw error
+        canSkip = false
+        return this.setQuantities(updates, false)
       }
     },
 

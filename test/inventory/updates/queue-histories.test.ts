@@ -2,7 +2,7 @@ import { setImmediate, setTimeout } from 'node:timers/promises'
 import fc from 'fast-check'
 import pg from 'pg'
 import t from 'tap'
-import { DatabaseUnavailableError } from '../../../src/database/outcomes.ts'
+import { StatementError } from '../../../src/database/statement-error.ts'
 import { isMet } from '../../../src/inventory/entry/condition.ts'
 import type { InventoryItem } from '../../../src/inventory/entry/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
@@ -73,8 +73,7 @@ class RandomRepository implements UpdateRepository {
 
   async entriesOf(petIds: readonly bigint[]): Promise<Map<bigint, InventoryItem>> {
     await this.#delay()
-    if (this.#random() % 8 === 0)
-      throw new DatabaseUnavailableError(new Error('There is no response'), 'unknown')
+    if (this.#random() % 8 === 0) throw new StatementError(new Error('There is no response'), 'unknown')
     return new Map([...this.entries].filter(([petId]) => petIds.includes(petId)))
   }
 
@@ -84,10 +83,9 @@ class RandomRepository implements UpdateRepository {
 
   #decide(updates: readonly QuantityUpdate[], skipsLocked: boolean): Map<bigint, UpdatedRow> {
     const outcome = outcomes[this.#random() % outcomes.length]
-    if (outcome === 'time out' || (outcome === 'lock a row' && !skipsLocked))
-      throw new DatabaseUnavailableError(errorOf('55P03'), 'rolledBack')
+    if (outcome === 'time out' || (outcome === 'lock a row' && !skipsLocked)) throw errorOf('55P03')
     if (outcome === 'reject') throw errorOf('23514')
-    if (outcome === 'lose') throw new DatabaseUnavailableError(new Error('The connection is lost'), 'unknown')
+    if (outcome === 'lose') throw new StatementError(new Error('The connection is lost'), 'unknown')
     const rows = new Map<bigint, UpdatedRow>()
     for (const [index, { petId, quantity, condition, caller }] of updates.entries()) {
       const entry = this.entries.get(petId)
@@ -109,7 +107,7 @@ function errorOf(code: string): Error {
   const error = new pg.DatabaseError('an error', 0, 'error')
   error.code = code
   error.routine = 'ProcessInterrupts'
-  return error
+  return new StatementError(error, 'rolledBack')
 }
 
 /** How long updates may wait: for ever, or so shortly that many are late. */

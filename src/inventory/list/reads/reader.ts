@@ -1,7 +1,7 @@
-import { hasCause } from '../../../database/causes.ts'
 import { onlyRow } from '../../../database/only-row.ts'
 import type { Pool } from '../../../database/pool.ts'
 import type { NamedStatement, TextRow, Value } from '../../../database/statement.ts'
+import { hasReason } from '../../../database/statement-error.ts'
 import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../serialized/pieces.ts'
 import { ALL_ENTRIES, changesText, piecesText, validatorText } from './list-statements.ts'
 
@@ -63,7 +63,7 @@ const MAX_TRANSACTION_AGE = 2n ** 30n
 
 export type ListReader = ReturnType<typeof listReader>
 
-/** Creates what reads entries. Every method rejects with a DatabaseUnavailableError if PostgreSQL is unavailable. */
+/** Creates what reads entries. Every method rejects with a StatementError if its statement fails. */
 export function listReader(lists: Pool) {
   const { backend } = lists
   const validator = { name: 'inventory_list_validator', text: validatorText(backend) }
@@ -146,7 +146,7 @@ export function listReader(lists: Pool) {
       const row = await read.catch((error: unknown) => {
         // Behind a pooler, the role's statement_timeout may be too short for this statement; a read of all entries sets its
         // own. A view, which may have replaced the table, has no system columns. The server may not know the statement.
-        if (hasCause(error, 'canceled', 'unknownColumn', 'unsupported')) return undefined
+        if (hasReason(error, 'canceled', 'unknownColumn', 'unsupported')) return undefined
         throw error
       })
       if (row === undefined) return undefined
@@ -183,7 +183,7 @@ function epochCounter(lists: Pool): (backend: string | number) => number {
 
 /** Citus refuses the statement for a distributed table, before it reads anything. */
 function undefinedIfUnsupported(error: unknown): undefined {
-  if (!hasCause(error, 'unsupported')) throw error
+  if (!hasReason(error, 'unsupported')) throw error
 }
 
 /**
