@@ -1,5 +1,5 @@
 -- What each role needs, and nothing else. "inventory migrate up" runs the part for the server with the name of --server-role in
--- place of {role} and as the literal {name}, and the part for the operators with that of --operator-role. The names of the database
+-- place of {role}, and the part for the operators with that of --operator-role. The names of the database
 -- and of the tables' schema are those of the connection. PostgreSQL only warns if the owner of the tables does not own the database or the schema.
 
 -- Server
@@ -11,15 +11,6 @@ GRANT SELECT ON inventory TO {role};
 GRANT UPDATE (quantity) ON inventory TO {role};
 GRANT SELECT ON api_keys TO {role};
 GRANT SELECT ON pgmigrations TO {role};
--- Version 2.0.0 recorded the last use of keys, and is not ready without this privilege. Version 3.0.0 has another application_name.
-DO $$ BEGIN
-  IF NOT EXISTS (
-    SELECT FROM pg_stat_activity
-    WHERE datname = current_database() AND usename = {name} AND application_name NOT LIKE 'petstore-inventory %'
-  ) THEN
-    REVOKE UPDATE (last_used_at) ON api_keys FROM {role};
-  END IF;
-END $$;
 
 -- Operators
 GRANT CONNECT ON DATABASE {database} TO {role};

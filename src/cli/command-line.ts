@@ -10,10 +10,7 @@ import { addMigrateCommands } from './migrate-commands.ts'
 import { addStatusCommand } from './status-command.ts'
 
 /** Returns the command line with all of its commands. Nothing is read before a command runs. */
-export function commandLine(
-  databaseUrl: () => Promise<string>,
-  readEnvironment: () => Readonly<Record<string, string | undefined>>,
-): Command {
+export function commandLine(databaseUrl: () => Promise<string>): Command {
   const program = new Command('inventory')
     .description('manage the API keys, stock data and database schema of the Petstore inventory service')
     .addHelpText(
@@ -30,6 +27,6 @@ export function commandLine(
   addExportCommand(program, databaseUrl)
   addStatusCommand(program, databaseUrl)
   addHistoryCommands(program, databaseUrl)
-  addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
+  addMigrateCommands(program, databaseUrl)
   return program
 }

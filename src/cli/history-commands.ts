@@ -5,7 +5,7 @@ import type { StatementRunner } from '../database/statement.ts'
 import { requestLimits } from '../database/time-limits.ts'
 import { type ChangeFilter, copyChanges, TABLE_HEADING } from '../inventory/history/changes.ts'
 import { isRecording, startRecording, stopRecording } from '../inventory/history/recording.ts'
-import { historyState, pruneHistory } from '../inventory/history/retention.ts'
+import { pruneHistory } from '../inventory/history/retention.ts'
 import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { InterruptedError } from '../process/signals.ts'
@@ -18,7 +18,7 @@ import { print, printablePieces, writeOutput } from './output.ts'
 /** How long statements without callers may be under way: until servers notice, and until the last one has ended. */
 const UNNAMED_MS = MAX_AGE_MS + requestLimits.answer
 
-/** Adds `inventory history` and `inventory history on|off|prune|status`. */
+/** Adds `inventory history` and `inventory history on|off|prune`. */
 export function addHistoryCommands(program: Command, databaseUrl: () => Promise<string>): void {
   const history = program
     .command('history')
@@ -91,19 +91,5 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
         throw error
       }
       await print(said())
-    })
-
-  history
-    .command('status')
-    .description('show whether changes are recorded, and the size of the history')
-    .option('--json', 'print a JSON object')
-    .addHelpText('after', '\nExample:\n  inventory history status')
-    .action(async ({ json }: { json?: true }) => {
-      const status = await read(await databaseUrl(), historyState)
-      if (json) return print(JSON.stringify(status, null, 2))
-      const { recording, changes, bytes, oldest } = status
-      await print(`Recording  ${recording ? 'on' : 'off'}
-Changes    ${formatNumber(changes)}, the oldest ${oldest === null ? '-' : `of ${oldest}`}
-Size       ${formatNumber(Math.ceil(bytes / 1e6))} MB`)
     })
 }

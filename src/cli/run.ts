@@ -27,7 +27,7 @@ export async function runCommand(args: readonly string[]): Promise<void> {
   }
 
   try {
-    await commandLine(databaseUrl, readEnvironment).parseAsync(args, { from: 'user' })
+    await commandLine(databaseUrl).parseAsync(args, { from: 'user' })
   } catch (error) {
     process.exitCode = reportFailure(error, variable)
     // Otherwise, unread output would keep the process running.

@@ -61,7 +61,7 @@ export function pooledSession(limits: TimeLimits) {
 
 /**
  * The parameters of an address with an effect. pg would take others, such as `connection`, for objects of the program. The service sets
- * the time limits and `application_name`, by which `migrations/grants.sql` tells the versions.
+ * the time limits and `application_name` itself.
  */
 export const effectiveParameters = /^(host|port|user|password|options|ssl\w*|uselibpqcompat)$/
 

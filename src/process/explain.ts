@@ -40,7 +40,7 @@ function explainStatement(error: StatementError, variable: string): string {
       : `PostgreSQL rejects a statement: ${printable(error.detailedMessage)}. Check whether a table or a column was changed: "inventory status", and \\d in psql.`
   }
   const [meaning, advice] = explanations[error.reason] ?? UNEXPLAINED
-  return `${meaning}: ${said}. ${(loginAdvice(said) ?? advice).replace('{variable}', variable)}`.trimEnd()
+  return `${meaning}: ${said}. ${advice.replace('{variable}', variable)}`.trimEnd()
 }
 
 const UNEXPLAINED = ['PostgreSQL cannot serve this now', ''] as const
@@ -79,15 +79,4 @@ const explanations: Readonly<Partial<Record<Reason, readonly [meaning: string, a
     'The identity of PostgreSQL cannot be verified',
     'Check its certificate, and sslmode and sslrootcert in {variable}.',
   ],
-}
-
-/** Returns what to do about some errors of pg itself at a login. */
-function loginAdvice(said: string): string | undefined {
-  if (said.includes('client password must be'))
-    return 'Set the password in {variable}: postgres://user:password@host:5432/database.'
-  if (said.includes('exceeds scramMaxIterations'))
-    return 'Set scram_iterations in PostgreSQL to 100000 or less, and then the password of the role again.'
-  if (/Only mechanism|Unknown authenticationOk/.test(said))
-    return 'The service supports only passwords: set scram-sha-256 for its role in pg_hba.conf.'
-  return undefined
 }

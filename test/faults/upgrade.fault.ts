@@ -6,7 +6,7 @@ import { parseResponse, sendRaw } from '../support/raw.ts'
 const DEPLOY = 'ops/deploy.sh'
 
 /** The commits of the releases from which an upgrade starts. A shallow clone lacks them. */
-const releases = { '2.0.0': '93d0fb6', '3.0.0': 'b6c898e', '3.1.0': 'abb24dd' } as const
+const releases = { '3.0.0': 'b6c898e', '3.1.0': 'abb24dd' } as const
 
 // It builds three images, and replaces some thirty containers.
 t.setTimeout(3_600_000)
@@ -21,8 +21,8 @@ async function failsNothing(t: Test, deployment: Deployment, command: string, ex
 }
 
 /** Upgrades a release, goes back to it and forward again, with the history on. */
-async function upgradeAndBack(t: Test, release: keyof typeof releases, ...settings: string[]) {
-  const deployment = await startDeployment(t, { commit: releases[release], settings })
+async function upgradeAndBack(t: Test, release: keyof typeof releases) {
+  const deployment = await startDeployment(t, { commit: releases[release] })
   const { sh, containers, versions } = deployment
   t.strictSame(await versions(), [release, release])
   await deployment.checkOut()
@@ -69,7 +69,3 @@ t.test('two containers of 3.1.0 are upgraded and rolled back', async (t) => {
 })
 
 t.test('two containers of 3.0.0 are upgraded and rolled back', (t) => upgradeAndBack(t, '3.0.0'))
-
-t.test('two containers of 2.0.0 behind its balancer are upgraded and rolled back', (t) =>
-  upgradeAndBack(t, '2.0.0', 'COMPOSE_FILE=docker-compose.yml:ops/compose.replicas.yml', 'REPLICAS=2'),
-)

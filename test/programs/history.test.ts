@@ -69,7 +69,6 @@ t.test('changes are listed by pet, time and caller, as a table and as JSON', asy
   ])
   const table = /^TIME .*\n\S+Z +all +- +- .*\n\S+Z +2 +7 sold +- .*\n\S+Z +2 +- +7 sold +- +\S+ +-$/
   t.match(await history(t, database.url, '2'), table)
-  t.match(JSON.parse(await history(t, database.url, 'status --json')), { recording: true, changes: 6 })
   const older = "changed_at = now() - interval '2 h'"
   await database.query(`UPDATE inventory_history SET ${older} WHERE pet_id IS NOT NULL`)
   for (const [options, count] of Object.entries({
@@ -94,12 +93,10 @@ t.test('a change of any field of an entry is recorded', async (t) => {
   }
 })
 
-t.test('a history that version 2.0.0 has turned on goes on, also in a schema with a new name', async (t) => {
+t.test('the history goes on in a schema with a new name', async (t) => {
   const database = await testDatabase(t, { entries: ['1,5,sold'] })
   const url = `${database.url}?options=-c%20search_path%3Dshop,public`
-  await succeed(t, url, 'migrate down --yes')
   await history(t, database.url, 'on')
-  await succeed(t, url, 'migrate up')
   await database.query('ALTER SCHEMA public RENAME TO shop')
   await database.query('UPDATE shop.inventory SET quantity = 0')
   await database.query(`DO $$ BEGIN
@@ -150,7 +147,7 @@ t.test('prune deletes all that is older, and says how much, also if it is interr
   const rest = (22_500 - deleted).toLocaleString('en')
   t.equal(await history(t, database.url, 'prune --keep 90d'), `${rest} changes deleted`)
   t.equal(await history(t, database.url, 'prune --keep 90d'), '0 changes deleted')
-  t.match(await history(t, database.url, 'status'), /^Changes {4}7,500, the oldest of /m)
+  t.match(await database.query('SELECT count(*) FROM inventory_history'), [{ count: '7500' }])
   t.equal((await inventory(t, database.url, 'history prune')).code, 2)
 })
 
@@ -170,7 +167,6 @@ t.test('off leaves no trigger behind, and writers are not recorded', async (t) =
   }
   const triggers = "SELECT FROM pg_trigger WHERE tgrelid = 'inventory'::regclass"
   t.strictSame(await database.query(triggers), [])
-  t.match(await history(t, database.url, 'status'), /^Recording {2}off\nChanges {4}1, the oldest of /)
 })
 
 t.test('operators read the history, and only the owner of the tables can change it', async (t) => {
@@ -182,7 +178,6 @@ t.test('operators read the history, and only the owner of the tables can change 
   await history(t, database.url, 'on')
   await addMany(database, 1)
   t.equal(changesIn(await history(t, url, '--json')).length, 1)
-  await history(t, url, 'status')
   for (const command of ['history on', 'history off', 'history prune --keep 1d'])
     t.match(await inventory(t, url, command), { code: 1, stderr: /own/ }, command)
   const select = await inventory(t, server.urlOf(database.url), 'history')

@@ -77,7 +77,7 @@ t.test('Ctrl-C while a command waits after its commit says that the change remai
   program.process.kill('SIGINT')
   const stderr = /\ninventory: interrupted after the commit; the change remains\n$/
   t.match(await program.ended, { code: 130, stdout: '', stderr })
-  t.match(await succeed(t, url, 'history status'), /^Recording +on$/m)
+  t.match(await succeed(t, url, 'history'), /^TIME /)
 })
 
 const ADDED = '29990101000000001_add-note'

@@ -58,9 +58,9 @@ export async function startDeployment(t: Test, { commit, settings = [] }: Deploy
     async checkOut() {
       await sh('find . -mindepth 1 -maxdepth 1 ! -name .env -exec rm -r {} +')
       await sh(copyProject)
-      // Version 2.0.0 had the balancer in a file of its own, and REPLICAS are now of each half.
+      // REPLICAS are now of each half.
       const env = await readFile(path.join(cwd, '.env'), 'utf8')
-      await writeFile(path.join(cwd, '.env'), env.replace(/^(COMPOSE_FILE|REPLICAS)=.*\n/gm, ''))
+      await writeFile(path.join(cwd, '.env'), env.replace(/^REPLICAS=.*\n/gm, ''))
     },
   }
 }

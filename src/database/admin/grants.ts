@@ -60,7 +60,6 @@ async function grantsOf(database: StatementRunner, purpose: keyof Roles, role: s
     .replaceAll('{database}', () => pg.escapeIdentifier(name))
     .replaceAll('{schema}', () => pg.escapeIdentifier(schema))
     .replaceAll('{role}', () => pg.escapeIdentifier(role))
-    .replaceAll('{name}', () => pg.escapeLiteral(role))
 }
 
 /** Returns the database and the schema of the tables, or the schema where they will be. */

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { MigrationBuilder } from 'node-pg-migrate'
 import { OperatorError } from '../operator-error.ts'
+import type { StatementRunner } from '../statement.ts'
 import { explained, placeOfTables } from './grants.ts'
 import { APPLIED_TABLE, appliedMigrations, MIGRATIONS_FOLDER } from './migrations.ts'
 import { inTransaction, type TransactionOptions } from './transaction.ts'
@@ -11,7 +12,7 @@ const SETTINGS = { TimeZone: 'UTC' }
 
 export interface MigrateOptions extends TransactionOptions {
   readonly direction: 'up' | 'down'
-  /** Maximum number of migrations; by default, all pending ones up, and one down. */
+  /** How many migrations to roll back, by default one. All pending ones are applied. */
   readonly count?: number | undefined
 }
 
@@ -22,14 +23,14 @@ export interface MigrateOptions extends TransactionOptions {
  * @throws what `inTransaction` throws
  */
 export async function migrate(options: MigrateOptions): Promise<string[]> {
-  const { direction, count = direction === 'up' ? Number.POSITIVE_INFINITY : 1 } = options
+  const { direction, count = 1 } = options
   const { PG_MIGRATE_LOCK_ID, runner } = await import('node-pg-migrate')
   let what = 'The migrations cannot run'
   const migrated = inTransaction({ ...options, settings: SETTINGS }, async (transaction, client) => {
     await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
     const { schema } = await placeOfTables(transaction)
-    if ((await appliedMigrations(transaction)).length > 0)
-      await client.query(await readFile(path.join(MIGRATIONS_FOLDER, 'order.sql'), 'utf8'))
+    const applied = await appliedMigrations(transaction)
+    if (direction === 'up' && applied.length > 0) await refuseOldSchema(transaction, applied)
     const loader = migrationLoader((name) => (what = `The migration ${name} failed`))
     /** The first error of PostgreSQL or the connection, which node-pg-migrate may replace with its own. */
     let failure: unknown
@@ -44,7 +45,7 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
         migrationsTable: APPLIED_TABLE,
         migrationsSchema: schema,
         direction,
-        count,
+        count: direction === 'up' ? Number.POSITIVE_INFINITY : count,
         noLock: true,
         singleTransaction: false,
         log: () => {},
@@ -59,6 +60,21 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
   return migrated.catch((error: unknown) => {
     throw explained(what, error, 'nothing was changed')
   })
+}
+
+/** The newest migration of version 3.0.0. */
+const NEWEST_OF_3 = '20261126000000000_fix-history'
+
+/** Version 2.0.0 stored checksums; 1.0.0 applied two migrations. A schema without the newest one may also be rolled back. */
+const IS_OLD_SCHEMA = `SELECT FROM pgmigrations WHERE to_jsonb(pgmigrations) ->> 'checksum' IS NOT NULL
+  OR pg_sequence_last_value(pg_get_serial_sequence('pgmigrations', 'id')) = 2`
+
+/** Throws an OperatorError if a version before 3.0.0 made the schema: only 4.0.0 can repair what it recorded. */
+async function refuseOldSchema(database: StatementRunner, applied: readonly string[]): Promise<void> {
+  if (applied.includes(NEWEST_OF_3) || (await database.query(IS_OLD_SCHEMA)).length === 0) return
+  throw new OperatorError(
+    'A version before 3.0.0 made this schema: upgrade to 4.0.0 first, and then to this version; nothing was changed.',
+  )
 }
 
 /** Returns what to do about an error of node-pg-migrate, after a space. */
@@ -83,11 +99,4 @@ function migrationLoader(onRun: (name: string) => void) {
     return { id: file, filePaths: [file], actions: { up: action(up), down: action(down) } }
   }
   return { extensions: ['.sql'], loader: (files: string[]) => Promise.all(files.map(load)) }
-}
-
-/** Creates a migration from a template, with the current time (UTC) in its file name, and returns its path. */
-export async function createMigration(name: string, folder: string): Promise<string> {
-  const { Migration } = await import('node-pg-migrate')
-  const templateFileName = path.join(MIGRATIONS_FOLDER, '.template.sql')
-  return Migration.create(name, folder, { filenameFormat: 'utc', templateFileName })
 }

@@ -21,7 +21,7 @@ export interface MigrationRecord {
   readonly name: string
   /** `unknown`: applied by another version. */
   readonly state: 'applied' | 'pending' | 'unknown'
-  /** In ISO 8601, in UTC. Versions before 3.0.0 recorded the time of their session's zone. */
+  /** In ISO 8601, in UTC. */
   readonly appliedAt: string | null
 }
 

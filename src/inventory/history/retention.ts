@@ -1,26 +1,5 @@
 import { onlyRow } from '../../database/only-row.ts'
 import type { StatementRunner } from '../../database/statement.ts'
-import { isoTime } from '../../database/time.ts'
-import { isRecording } from './recording.ts'
-
-/** Whether changes of the stock are recorded, and what the history holds. */
-export interface HistoryState {
-  readonly recording: boolean
-  readonly changes: number
-  /** Size on the disk, with indexes. */
-  readonly bytes: number
-  /** When the oldest change was made, in ISO 8601; null if there is none. */
-  readonly oldest: string | null
-}
-
-/** Returns the state of the history. Counts the changes, which takes a while for a long history. */
-export async function historyState(database: StatementRunner): Promise<HistoryState> {
-  const rows = await database.query<Omit<HistoryState, 'recording'>>(
-    `SELECT (SELECT count(*) FROM inventory_history)::float8 AS changes, pg_total_relation_size('inventory_history')::float8 AS bytes,
-            (SELECT ${isoTime('changed_at')} FROM inventory_history ORDER BY statement_id LIMIT 1) AS oldest`,
-  )
-  return { recording: await isRecording(database), ...onlyRow(rows) }
-}
 
 /** Changes that one statement and one commit delete. */
 const CHUNK_CHANGES = 10_000
