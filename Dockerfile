@@ -4,12 +4,11 @@ WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts --omit=optional
 COPY tsconfig.json tsconfig.build.json ./
-COPY scripts/build.js scripts/
 COPY src src
 COPY migrations migrations
 COPY reference reference
 # Files from a checkout with a strict umask would be readable only by root.
-RUN npm run build && rm dist/.tsbuildinfo dist/.sources \
+RUN npm run build && rm dist/.tsbuildinfo \
  && chmod -R u=rwX,go=rX package.json migrations reference dist && chmod +x dist/cli.js
 
 FROM --platform=$BUILDPLATFORM node:24-alpine AS dependencies

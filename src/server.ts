@@ -1,5 +1,109 @@
-/** The server. Imports the rest only when Node is known to be able to load it. */
-import { requireSupportedNode } from './process/node-version.js'
+/** The server: starts the service and stops it on a signal. */
+import type { Logger } from 'pino'
+import { readEnvironment } from './config/environment.ts'
+import { type Config, loadConfig } from './config/load-config.ts'
+import { version } from './config/version.ts'
+import { nameOfAddress } from './database/address.ts'
+import { OperatorError } from './database/operator-error.ts'
+import { serveMetrics } from './metrics/metrics-server.ts'
+import { measureProcess } from './metrics/process-metrics.ts'
+import { explain } from './process/explain.ts'
+import { droppedLogLines, openLog } from './process/log.ts'
+import { printableLines } from './process/printable.ts'
+import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
+import { checkPort, listenAddress } from './service/listen-address.ts'
+import { serviceTimings, startService } from './service.ts'
+import type { Tracing } from './tracing/tracing.ts'
 
-requireSupportedNode()
-await import('./run-server.ts')
+/** How long shutdown may take. Docker kills a container 10 seconds after SIGTERM. */
+const STOP_TIMEOUT_MS = 9000
+
+/** Aborted when the process begins to stop: a start in progress ends. */
+const stopping = new AbortController()
+
+const closers: (() => Promise<void>)[] = []
+
+let closing: Promise<void> | undefined
+
+/** Closes everything that was opened, the newest first. A signal during a failed start waits for the same close. */
+function closeAll(): Promise<void> {
+  stopping.abort()
+  closing ??= (async () => {
+    for (const close of closers.toReversed()) await close()
+  })()
+  return closing
+}
+
+/** Starts the service. Without DATABASE_URL, starts a local database first. */
+async function start(config: Config, log: Logger): Promise<void> {
+  const host = await listenAddress(config.host)
+  const local = config.databaseUrl === undefined ? await setUpLocally(host, config) : undefined
+  stopping.signal.throwIfAborted()
+  const databaseUrl = config.databaseUrl ?? local?.databaseUrl ?? ''
+  const apiKeys = config.apiKeys.length === 0 && local ? [local.key] : config.apiKeys
+
+  const { databasePoolSize, behindPooler, metricsPort = null, publicUrls, trustProxy, traces } = config
+  const settings = {
+    database: nameOfAddress(databaseUrl),
+    databasePoolSize,
+    behindPooler,
+    fixedKeys: apiKeys.map(({ name }) => name),
+    metricsPort,
+    publicUrls,
+    trustProxy,
+    traces,
+  }
+  log.info({ version, node: process.version, ...settings }, 'starting')
+  const tracing = traces ? await openTracing(log) : undefined
+  const options = { ...config, host, version, databaseUrl, apiKeys, tracing }
+  const { address, metrics, close } = await startService(options, serviceTimings, log)
+  closers.push(close)
+  if (metricsPort !== null) {
+    const { register, scrape } = metrics
+    measureProcess(register, version, droppedLogLines)
+    await serveMetrics({ host, port: metricsPort, scrape, log })
+  }
+  stopping.signal.throwIfAborted()
+  if (local)
+    console.log(local.welcome(address, config.apiKeys.length === 0 ? local.key.key : '<your API key>'))
+}
+
+/** Sets up a database to try the service, with modules that other servers do not need. */
+async function setUpLocally(host: string, { port, metricsPort = 0 }: Config) {
+  for (const wanted of [port, metricsPort]) await checkPort(host, wanted)
+  const { setUpLocally } = await import('./local/local-setup.ts')
+  const setup = setUpLocally(stopping.signal)
+  // A signal during the setup must leave no database running.
+  closers.push(async () => (await setup.catch(() => undefined))?.stop())
+  const local = await setup
+  void local.ended.then((reason) => {
+    // As any unhandled rejection, it stops the process.
+    if (!stopping.signal.aborted) throw new OperatorError(reason)
+  })
+  return local
+}
+
+/** Starts tracing. Loading its module costs time and memory. */
+async function openTracing(log: Logger): Promise<Tracing> {
+  const { startTracing } = await import('./tracing/tracing.ts')
+  const tracing = startTracing(version, log)
+  closers.push(tracing.close)
+  return tracing
+}
+
+ignoreInspectorSignal()
+try {
+  const config = loadConfig(readEnvironment())
+  const log = await openLog(config.logLevel)
+  for (const warning of config.warnings) log.warn(warning)
+  closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
+  await start(config, log)
+} catch (error) {
+  // After a signal, its handler closes everything and exits.
+  if (!stopping.signal.aborted) {
+    console.error(printableLines(`petstore-inventory: ${explain(error)}`))
+    setTimeout(() => process.exit(1), STOP_TIMEOUT_MS).unref()
+    await closeAll().catch(() => {})
+    process.exit(1)
+  }
+}

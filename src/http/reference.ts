@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
-import { extname } from 'node:path'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
 import type { FastifyInstance } from 'fastify'
 
 const headers = {
@@ -21,8 +22,7 @@ const headers = {
   ].join('; '),
 }
 
-/** The same place, seen from `src` and from `dist`. */
-const folder = new URL('../../reference/', import.meta.url)
+const folder = fileURLToPath(import.meta.resolve('#package/reference'))
 
 /** The types of text that are served, by extension. */
 const types = new Map(Object.entries({ '.html': 'html', '.css': 'css', '.js': 'javascript' }))
@@ -40,9 +40,9 @@ export function serveReference(app: FastifyInstance): void {
     return reply.headers(headers).type('application/json; charset=utf-8').send(document)
   })
   for (const name of readdirSync(folder)) {
-    const type = types.get(extname(name))
+    const type = types.get(path.extname(name))
     if (type === undefined) continue
-    const content = readFileSync(new URL(name, folder))
+    const content = readFileSync(path.join(folder, name))
     const url = name === 'index.html' ? '/docs' : `/docs/${name}`
     const textType = `text/${type}; charset=utf-8`
     app.get(url, options, (_request, reply) => reply.headers(headers).type(textType).send(content))

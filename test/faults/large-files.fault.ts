@@ -2,8 +2,9 @@ import { once } from 'node:events'
 import { createWriteStream } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
+import { runBash } from '../support/command.ts'
 import { testDatabase } from '../support/database.ts'
-import { run, temporaryFolder } from '../support/program.ts'
+import { temporaryFolder } from '../support/program.ts'
 
 const ROWS = 5_000_000
 
@@ -26,8 +27,7 @@ t.test('a file of 5 million lines is imported and exported in under 256 MB', asy
   await once(file, 'close')
   const env = { DATABASE_URL: database.url, NODE_OPTIONS: tellPeak }
   for (const command of ['import stock.csv', 'export >copy.csv', 'import --mode=replace copy.csv']) {
-    const line = `${process.execPath} ${path.resolve('dist/cli.js')} ${command}`
-    const { code, stdout, stderr } = await run(t, 'bash', ['-c', line], { cwd, env }).ended
+    const { code, stdout, stderr } = await runBash(t, `inventory ${command}`, { cwd, env })
     t.equal(code, 0, stderr)
     const peak = Number(/^peak (\d+)$/m.exec(stderr)?.[1])
     t.ok(peak < LIMIT, `${command}: ${Math.round(peak / 1024)} MB; ${stdout}`)

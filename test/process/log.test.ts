@@ -2,11 +2,10 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
-import { pathToFileURL } from 'node:url'
 import { stripVTControlCharacters } from 'node:util'
 import t, { type Test } from 'tap'
 
-const log = pathToFileURL('dist/process/log.js').href
+const log = new URL('../../src/process/log.js', import.meta.url).href
 
 /** Starts a program that has such a log, with a pipe for its standard output and a channel to this process. */
 function startLogging(t: Test, program: string) {

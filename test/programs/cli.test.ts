@@ -1,17 +1,8 @@
-import { execFile } from 'node:child_process'
-import { readFile } from 'node:fs/promises'
-import { promisify } from 'node:util'
 import type { Command } from 'commander'
 import t from 'tap'
 import { commandLine } from '../../src/cli/command-line.ts'
 import { runCommand } from '../support/command.ts'
 import { temporaryFolder } from '../support/program.ts'
-
-t.test('a build can be run as a program, as npx and a link to it do', async (t) => {
-  const { stdout } = await promisify(execFile)('dist/cli.js', ['--version'])
-  const { version } = JSON.parse(await readFile('package.json', 'utf8'))
-  t.equal(stdout, `${version}\n`)
-})
 
 /** The words of each command, a space before each; none for the command line itself. */
 function paths(command: Command, parents = ''): string[] {

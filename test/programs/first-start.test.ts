@@ -10,7 +10,7 @@ import { callerOf, json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
 import { copyCluster } from '../support/own-server.ts'
 import { freePort, listen } from '../support/ports.ts'
-import { type Program, portOf, run, startProgram, temporaryFolder } from '../support/program.ts'
+import { type Program, portOf, programFile, run, startProgram, temporaryFolder } from '../support/program.ts'
 
 const sample =
   '[{"petId":1,"quantity":12,"status":"available"},{"petId":2,"quantity":3,"status":"available"},' +
@@ -174,7 +174,7 @@ t.test('without an account it says so', { ...atOnce(), skip: !isRoot }, async (t
   const cwd = await temporaryFolder(t)
   await chmod(cwd, 0o777)
   const options = { cwd, env: { PATH: process.env['PATH'], PORT: '0' }, uid: 54321, gid: 54321 }
-  const server = run(t, process.execPath, [path.resolve('dist/server.js')], options)
+  const server = run(t, process.execPath, [programFile('server')], options)
   t.match(await server.ended, { code: 1, stderr: /effective user ID 54321: .* needs an account/ })
 })
 

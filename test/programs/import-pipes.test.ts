@@ -1,8 +1,7 @@
-import path from 'node:path'
 import t, { type Test } from 'tap'
-import { inventory, startCommand } from '../support/command.ts'
+import { inventory, runBash, startCommand } from '../support/command.ts'
 import { stockOf, type TestDatabase, testDatabase, waitForSessions } from '../support/database.ts'
-import { type Outcome, run, temporaryFolder } from '../support/program.ts'
+import { type Outcome, temporaryFolder } from '../support/program.ts'
 
 const csv = 'petId,quantity,status\n1,5,available\n20,600,sold\n3,7,\n'
 
@@ -11,20 +10,18 @@ const before = '1,9,sold\n2,9,sold\n3,9,sold\n4,9,sold'
 
 const filled = (t: Test): Promise<TestDatabase> => testDatabase(t, { entries: before.split('\n') })
 
-/** Runs a line of bash in which `$INVENTORY` is the command line, beside a file `stock.csv`. */
+/** Runs a line of bash in which `inventory` is the command line, beside a file `stock.csv`. */
 async function bash(t: Test, url: string, line: string): Promise<Outcome> {
   const cwd = await temporaryFolder(t, { 'stock.csv': csv })
-  const inventory = `${process.execPath} ${path.resolve('dist/cli.js')}`
-  const env = { PATH: process.env['PATH'], DATABASE_URL: url, INVENTORY: inventory }
-  return run(t, 'bash', ['-c', line], { cwd, env }).ended
+  return runBash(t, line, { cwd, env: { DATABASE_URL: url } })
 }
 
 t.test('standard input is imported with the right number of rows, and no other pipe is', async (t) => {
   const database = await filled(t)
   for (const line of [
-    'cat stock.csv | $INVENTORY import -',
-    'cat stock.csv | $INVENTORY import /dev/stdin --rows 3',
-    '$INVENTORY import <(cat stock.csv)',
+    'cat stock.csv | inventory import -',
+    'cat stock.csv | inventory import /dev/stdin --rows 3',
+    'inventory import <(cat stock.csv)',
   ]) {
     const stderr =
       /^inventory: Only the end of a file .*\n {2}awk 1 .* inventory import - --rows .*\nNothing was done\.\n$/m
@@ -34,10 +31,10 @@ t.test('standard input is imported with the right number of rows, and no other p
   // Google Sheets writes no end of the last line.
   const rows = '"$(awk \'END { print NR - 1 }\' stock.csv)"'
   const open = `printf %s "$(cat stock.csv)" >open.csv; mv open.csv stock.csv;`
-  const right = `${open} awk 1 stock.csv | $INVENTORY import - --rows ${rows}`
+  const right = `${open} awk 1 stock.csv | inventory import - --rows ${rows}`
   t.match(await bash(t, database.url, right), { code: 0, stdout: '1 added, 2 changed, 0 unchanged\n' })
   t.equal(await stockOf(database), '1,5,available\n2,9,sold\n3,7,sold\n4,9,sold\n20,600,sold')
-  const file = await bash(t, database.url, `${open} $INVENTORY import - <stock.csv`)
+  const file = await bash(t, database.url, `${open} inventory import - <stock.csv`)
   t.match(file, { code: 0, stdout: '0 added, 0 changed, 3 unchanged\n' }, 'a file ends where it ends')
 })
 

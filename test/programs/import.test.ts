@@ -6,7 +6,7 @@ import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { rowReader } from '../../src/inventory/transfer/rows.ts'
 import { inventory } from '../support/command.ts'
 import { addMany, stockOf, testDatabase, waitForLocks } from '../support/database.ts'
-import { type Outcome, run, temporaryFolder } from '../support/program.ts'
+import { type Outcome, programFile, run, temporaryFolder } from '../support/program.ts'
 import { AT_COMMIT, trigger } from '../support/triggers.ts'
 
 /** Imports a text as a file. */
@@ -172,7 +172,7 @@ t.test('imports wait for each other and for other changes, at every isolation le
 
 t.test('a file that grows or changes during its import is refused', async (t) => {
   const file = path.join(await temporaryFolder(t), 'stock.csv')
-  const program = [process.execPath, path.resolve('dist/cli.js'), 'import']
+  const program = [process.execPath, programFile('cli'), 'import']
   const importWhile = async (change: () => Promise<unknown>, ...args: string[]) => {
     const database = await testDatabase(t, { entries: ['1,9,sold'] })
     await writeFile(file, 'petId,quantity\n1,5\n')

@@ -1,15 +1,12 @@
 import t, { type Test } from 'tap'
-import { startCommand } from '../support/command.ts'
+import { runBash, startCommand } from '../support/command.ts'
 import { addKey, testDatabase } from '../support/database.ts'
-import { run } from '../support/program.ts'
 
 /** Runs a command whose standard output is a full device, or is closed before it is read. */
 async function withoutOutput(t: Test, output: 'full' | 'closed', url: string, command: string) {
   const input = 'petId,quantity\n2,2\n'
-  if (output === 'full') {
-    const line = `${process.execPath} dist/cli.js ${command} >/dev/full`
-    return run(t, 'bash', ['-c', line], { env: { DATABASE_URL: url }, input }).ended
-  }
+  if (output === 'full')
+    return runBash(t, `inventory ${command} >/dev/full`, { env: { DATABASE_URL: url }, input })
   const program = await startCommand(t, url, command, { input })
   program.process.stdout?.destroy()
   return program.ended

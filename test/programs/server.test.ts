@@ -18,6 +18,7 @@ import { freePort, listen } from '../support/ports.ts'
 import {
   persistentCaller,
   portOf,
+  programFile,
   run,
   startProgram,
   startServer,
@@ -129,7 +130,7 @@ t.test('a log that cannot be written does not stop it', { ...atOnce(), skip: noF
   const { url } = await testDatabase(t)
   const port = await freePort()
   const env = { PATH: process.env['PATH'], DATABASE_URL: url, API_KEYS: apiKey, PORT: String(port) }
-  const words = ['-c', 'exec "$@" >/dev/full 2>&1', 'bash', process.execPath, 'dist/server.js']
+  const words = ['-c', 'exec "$@" >/dev/full 2>&1', 'bash', process.execPath, programFile('server')]
   const server = run(t, 'bash', words, { env })
   const list = (): Promise<Answer> => callerOf(port, headers)('GET', '/v1/inventory')
   await eventually('the server to listen', () => list().catch(() => false as const))

@@ -1,9 +1,6 @@
-/**
- * Runs commands one after the other in this process, for the parent that sends them. The argument is the folder of the built
- * programs.
- */
-import path from 'node:path'
+/** Runs commands one after the other in this process, for the parent that sends them. */
 import { Readable } from 'node:stream'
+import { runCommand } from '../../src/cli/run.ts'
 import type { Command } from './command.ts'
 
 /** Has what a command writes to a stream added to the text that is returned. */
@@ -17,10 +14,6 @@ function capture(stream: NodeJS.WriteStream): () => string {
   }
   return () => Buffer.concat(pieces.splice(0)).toString()
 }
-
-const { runCommand }: typeof import('../../src/cli/run.ts') = await import(
-  path.join(process.argv[2] ?? '', 'cli/run.js')
-)
 
 // Each command adds listeners, as if it were the only one in its process.
 for (const emitter of [process, process.stdout, process.stderr]) emitter.setMaxListeners(0)

@@ -2,7 +2,14 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import path from 'node:path'
 import type { Test } from 'tap'
-import { type Outcome, type ProgramOptions, startProgram, temporaryFolder } from './program.ts'
+import {
+  type Outcome,
+  type ProgramOptions,
+  programFile,
+  run,
+  startProgram,
+  temporaryFolder,
+} from './program.ts'
 
 /** What a command gets. */
 export interface Command {
@@ -21,7 +28,7 @@ const wordsOf = (command: Words): string[] =>
   typeof command === 'string' ? command.split(' ').filter(Boolean) : [...command]
 
 /**
- * Runs a command as `dist/cli.js` does, with no other environment than what is given, in an empty folder unless `cwd` names another.
+ * Runs a command with no other environment than what is given, in an empty folder unless `cwd` names another.
  * One process runs many commands, as a start takes longer than most of them. For signals, pipes and terminals, see
  * `startProgram`.
  */
@@ -42,6 +49,15 @@ export const inventory = (t: Test, url: string, command: Words, options: Partial
 /** Starts a command on a database as a process of its own. */
 export const startCommand = (t: Test, url: string, command: Words, options: ProgramOptions = {}) =>
   startProgram(t, 'cli', { args: wordsOf(command), env: { DATABASE_URL: url }, ...options })
+
+/** Runs a line of bash in which `inventory` is the command line. */
+export function runBash(t: Test, line: string, { env, ...options }: Omit<ProgramOptions, 'args'>) {
+  const programs = { NODE: process.execPath, CLI: programFile('cli') }
+  return run(t, 'bash', ['-c', `inventory() { "$NODE" "$CLI" "$@"; }; ${line}`], {
+    ...options,
+    env: { PATH: process.env['PATH'], ...programs, ...env },
+  }).ended
+}
 
 /** Runs a command on a database, which must succeed, and returns what it prints. */
 export async function succeed(t: Test, url: string, command: string): Promise<string> {
@@ -69,7 +85,7 @@ async function runInHost(command: Command): Promise<Outcome> {
 
 /** The process ends with this one, and does not keep it running. */
 function startHost(): ChildProcess {
-  const host = fork(path.join(import.meta.dirname, 'command-host.js'), [path.resolve('dist')], {
+  const host = fork(path.join(import.meta.dirname, 'command-host.js'), {
     env: { PATH: process.env['PATH'] },
     execArgv: [],
   })

@@ -7,7 +7,11 @@ import path from 'node:path'
 import type { Test } from 'tap'
 import { callerOf, type Send } from './http.ts'
 
-const dist = path.resolve('dist')
+/** The folder of the programs, which are compiled with the tests. */
+const compiled = path.resolve('.test-build/src')
+
+export const programFile = (name: 'server' | 'cli', folder = compiled): string =>
+  path.join(folder, `${name}.js`)
 
 /** What a program did until it ended. */
 export interface Outcome {
@@ -31,15 +35,15 @@ export interface ProgramOptions {
 }
 
 /**
- * Starts `dist/NAME.js` with no other environment than what it needs to run and what is given, in an empty folder
+ * Starts a program with no other environment than what it needs to run and what is given, in an empty folder
  * unless told otherwise. It does not outlive the test.
  */
 export async function startProgram(
   t: Test,
   name: 'server' | 'cli',
-  { args = [], env = {}, cwd, input, programs = dist }: ProgramOptions = {},
+  { args = [], env = {}, cwd, input, programs }: ProgramOptions = {},
 ): Promise<Program> {
-  return run(t, process.execPath, [path.join(programs, `${name}.js`), ...args], {
+  return run(t, process.execPath, [programFile(name, programs), ...args], {
     cwd: cwd ?? (await temporaryFolder(t)),
     env: { PATH: process.env['PATH'] ?? '', ...env },
     input,
@@ -104,8 +108,9 @@ export async function temporaryFolder(
 /** Copies the programs as they ship into a folder, in which a test can change the migrations. Returns the folder. */
 export async function copyPackage(t: Pick<Test, 'teardown'>): Promise<string> {
   const folder = await temporaryFolder(t)
-  for (const name of ['dist', 'migrations', 'package.json'])
-    await cp(name, path.join(folder, name), { recursive: true })
+  await cp(compiled, path.join(folder, 'dist'), { recursive: true })
+  await cp('migrations', path.join(folder, 'migrations'), { recursive: true })
+  await cp('package.json', path.join(folder, 'package.json'))
   await symlink(path.resolve('node_modules'), path.join(folder, 'node_modules'))
   return folder
 }

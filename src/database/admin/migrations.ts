@@ -5,8 +5,8 @@ import type { StatementRunner } from '../statement.ts'
 import { isoTime } from '../time.ts'
 import { hasTable } from './server-status.ts'
 
-/** Contains an SQL file for each migration. The path is valid in `src` and `dist`. */
-export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../../migrations', import.meta.url))
+/** Contains an SQL file for each migration. */
+export const MIGRATIONS_FOLDER = fileURLToPath(import.meta.resolve('#package/migrations'))
 
 /** The names of all migrations of this version, oldest first. */
 export const knownMigrations: readonly string[] = readdirSync(MIGRATIONS_FOLDER)
