@@ -3,7 +3,6 @@ import { mayBeCommittedElsewhere, type Outcome } from './causes.ts'
 import { DatabaseConnection } from './database-connection.ts'
 import { queryNamed } from './prepared-statement.ts'
 import type { PrimaryServer } from './primary.ts'
-import { Renewal } from './renewal.ts'
 import { directSession, pooledSession, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
 import { type Statement, type TextRow, textOf, type Value } from './statement.ts'
@@ -38,6 +37,12 @@ export interface PoolOptions {
 /** How long a connection may be idle, unless it stays open. */
 const IDLE_TIMEOUT_MS = 30_000
 
+/**
+ * How long a connection stays after an ERROR that nobody expects: an older one ends, as its session may be outdated. A statement that
+ * always fails costs no more logins than one a second for each connection.
+ */
+const NEW_MS = 1000
+
 /** Leaves every value as text. */
 const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => text }
 
@@ -67,7 +72,6 @@ export type Pool = ReturnType<typeof createPool>
 export function createPool(options: PoolOptions) {
   const { server, size, limits } = options
   const session = options.behindPooler ? pooledSession(limits) : directSession(limits, options.settings ?? {})
-  const renewal = new Renewal()
   let opened = 0
 
   /** Verifies a new connection before its first use. */
@@ -107,7 +111,7 @@ export function createPool(options: PoolOptions) {
     if (isCurrent(client) && !pool.ending) options.onConnectionLost(message)
   })
 
-  /** Returns a connection to the server in use that is newer than the last renewal. */
+  /** Returns a connection to the server in use. */
   const take = async (deadline: Deadline) => {
     for (;;) {
       const connecting = pool.connect()
@@ -115,26 +119,34 @@ export function createPool(options: PoolOptions) {
         connecting.then((late) => late.release()).catch(() => {})
         throw error instanceof StatementError ? error : new StatementError(error, 'notSent')
       })
-      if (isCurrent(client) && client.openedAt >= renewal.beganAt) return client
+      if (isCurrent(client)) return client
       client.release(true)
     }
   }
 
-  /** Runs one statement, and once more if its connection is renewed. `work` calls `onProgress` when a part of the response arrives. */
-  const run = <Result>(
+  /** Gives back the connection of a statement that failed, or ends it, and returns what to throw. */
+  const giveBack = async (client: DatabaseConnection & pg.PoolClient, error: unknown, deadline: Deadline) => {
+    const isRolledBack = await deadline.within(client.hasRolledBack(error), 'unknown').catch(() => false)
+    const outcome = isRolledBack && !mayBeCommittedElsewhere(error) ? 'rolledBack' : 'unknown'
+    const failure = toStatementError(error, outcome)
+    if (hasReason(failure, 'readOnly') && isRolledBack && isCurrent(client)) server?.discardReadOnly(outcome)
+    if (!isRolledBack) client.cut()
+    // The session may remember what is wrong, such as the plan of a function, a setting of an extension, or the type of a column.
+    const isStatement = failure instanceof StatementError && failure.blame === 'statement'
+    const isOutdated = isStatement && performance.now() - client.openedAt > NEW_MS
+    client.release(!isRolledBack || isOutdated)
+    return failure
+  }
+
+  /** Runs one statement. `work` calls `onProgress` when a part of the response arrives. */
+  const run = async <Result>(
     work: (client: DatabaseConnection, onProgress: () => void) => Promise<Result>,
   ): Promise<Result> => {
     const deadline = deadlineIn(limits.answer)
-    let hasProgress = false
-    const onProgress = (): void => {
-      hasProgress = true
-      deadline.extend()
-    }
-
-    const send = async (isRepeated = false): Promise<Result> => {
+    try {
       const client = await take(deadline)
       try {
-        const result = await deadline.within(work(client, onProgress), 'unknown')
+        const result = await deadline.within(work(client, deadline.extend), 'unknown')
         // The response may come from a server that is no longer in use.
         if (!isCurrent(client))
           throw new StatementError(
@@ -146,20 +158,11 @@ export function createPool(options: PoolOptions) {
         client.release()
         return result
       } catch (error) {
-        const isRolledBack = await deadline.within(client.hasRolledBack(error), 'unknown').catch(() => false)
-        const outcome = isRolledBack && !mayBeCommittedElsewhere(error) ? 'rolledBack' : 'unknown'
-        const failure = toStatementError(error, outcome)
-        if (isRolledBack && hasReason(failure, 'readOnly') && isCurrent(client))
-          server?.discardReadOnly(outcome)
-        const isOfSession = failure instanceof StatementError && failure.blame === 'statement'
-        if (isOfSession) renewal.onUnexpected(isRepeated)
-        const isOutdated = isOfSession && client.openedAt < renewal.beganAt
-        client.release(!isRolledBack || isOutdated)
-        if (isOutdated && !isRepeated && !hasProgress) return send(true)
-        throw failure
+        throw await giveBack(client, error, deadline)
       }
+    } finally {
+      deadline.end()
     }
-    return send().finally(() => deadline.end())
   }
 
   return {

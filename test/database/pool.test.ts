@@ -1,13 +1,15 @@
 import t from 'tap'
 import { inTransaction } from '../../src/database/admin/transaction.ts'
+import { PrimaryServer } from '../../src/database/primary.ts'
 import { requestLimits } from '../../src/database/time-limits.ts'
-import { startApp } from '../support/app.ts'
+import { longLimits, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { isError } from '../support/http.ts'
 import { startLogin } from '../support/login.ts'
 import { backend, openPool } from '../support/pool.ts'
 import { startRelay } from '../support/relay.ts'
+import { trigger } from '../support/triggers.ts'
 
 t.test('a connection whose settings did not take effect is refused, as are those of a pooler', async (t) => {
   // A pooler that ignores the options of the startup message leaves the parameter unset.
@@ -46,6 +48,25 @@ t.test('a server that answers the login, but no statement, is given up', async (
   t.match(failure, { outcome: 'notSent', reason: 'late' })
 })
 
+t.test('a statement without a response, and a command that is aborted, end with a reset', async (t) => {
+  const { url } = await testDatabase(t)
+  const relay = await startRelay(t, url)
+  const { pool } = await openPool(t, { url: relay.url, limits: { ...longLimits.requests, answer: 500 } })
+  const controller = new AbortController()
+  const { signal } = controller
+  const command = inTransaction({ url: relay.url, signal }, async ({ query }) => {
+    await pool.query(backend)
+    relay.stall()
+    controller.abort()
+    await query('SELECT 1')
+  })
+  await t.rejects(command, signal.reason)
+  await eventually('the command to reset its connection', async () => relay.resets() === 1)
+  const failure = await pool.query(backend).catch((error: unknown) => error)
+  t.match(failure, { outcome: 'unknown', reason: 'late' })
+  await eventually('the pool to reset its connection', async () => relay.resets() === 2)
+})
+
 t.test('requests get a 503 when transaction_timeout ends a statement', async (t) => {
   const database = await testDatabase(t)
   const [known] = await database.query("SELECT FROM pg_settings WHERE name = 'transaction_timeout'")
@@ -58,6 +79,13 @@ t.test('requests get a 503 when transaction_timeout ends a statement', async (t)
   isError(t, await update(1, 5), 503, 'service_unavailable')
   await release()
   t.equal((await update(1, 6)).status, 200)
+})
+
+t.test('a response is no outcome if the connections are discarded meanwhile', async (t) => {
+  const server = new PrimaryServer(() => {})
+  const { pool } = await openPool(t, { server })
+  const read = pool.readRows('SELECT 1', () => server.discardReadOnly('unknown'))
+  t.match(await read.catch((error: unknown) => error), { outcome: 'unknown', reason: 'lost' })
 })
 
 /** The end of a response outside of a transaction, in one, or in a failed one (PostgreSQL manual, section 54.7). */
@@ -74,12 +102,15 @@ t.test('a connection on which somebody else begins or ends transactions acknowle
     },
   })
   const { update, log } = await startApp(t, relay.url)
+  await database.query(trigger("IF NEW.quantity = 7 THEN RAISE 'refused'; END IF"))
   t.equal((await update(1, 5)).status, 200)
   for (const state of ['T', 'E']) {
-    ;[found, said] = ['I', state]
-    isError(t, await update(1, 5), 503, 'service_unavailable', state)
-    ;[found, said] = ['-', '-']
-    t.equal((await update(1, 5)).status, 200, 'another connection is used')
+    for (const quantity of [5, 7]) {
+      ;[found, said] = ['I', state]
+      isError(t, await update(1, quantity), 503, 'service_unavailable', `${quantity} ${state}`)
+      ;[found, said] = ['-', '-']
+      t.equal((await update(1, 5)).status, 200, 'another connection is used')
+    }
   }
   const reason = /"cause":"database_unreachable","reason":"a transaction was open after [^"]* pgpool-II/
   t.match(JSON.stringify(log), reason)

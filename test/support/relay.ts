@@ -55,7 +55,11 @@ export async function startRelay(
     }
     pipeline(from, filtered, to).catch(() => {})
   }
+  let resets = 0
   const server = createServer((near) => {
+    near.on('error', (error) => {
+      if ('code' in error && error.code === 'ECONNRESET') resets++
+    })
     const far = connect({ host: target.hostname, port: Number(target.port || 5432) })
     carry(near, towardsDatabase, far)
     carry(far, towardsClient, near)
@@ -86,6 +90,8 @@ export async function startRelay(
     url: relayed.href,
     cut,
     fail,
+    /** Returns how many connections clients have ended with a reset. */
+    resets: () => resets,
     /** Sends new connections to the server at `url`, as a virtual IP or a DNS name would; those that are open stay where they are. */
     leadTo(next: string) {
       target = new URL(next)
