@@ -17,21 +17,21 @@ export interface ApiKey {
 }
 
 /** When the key expires or its revocation takes effect, whichever is first; it may be infinite. */
-const END = `coalesce(least(expires_at, revoked_at), 'infinity')`
+const END = `coalesce(least(key.expires_at, key.revoked_at), 'infinity')`
 
 const IS_ACTIVE = `${END} > now()`
 
 const STATE = `CASE
-  WHEN expires_at <= least(revoked_at, now()) THEN 'expired'
-  WHEN revoked_at <= now() THEN 'revoked'
-  WHEN revoked_at IS NOT NULL THEN 'ending'
+  WHEN key.expires_at <= least(key.revoked_at, now()) THEN 'expired'
+  WHEN key.revoked_at <= now() THEN 'revoked'
+  WHEN key.revoked_at IS NOT NULL THEN 'ending'
   ELSE 'active'
 END`
 
-const ID = `left(encode(digest, 'hex'), 12)`
+const ID = `left(encode(key.digest, 'hex'), 12)`
 
-const API_KEY = `${ID} AS id, name, ${STATE} AS state, is_read_only AS "readOnly", ${isoTime('created_at')} AS "createdAt",
-  ${isoTime('expires_at')} AS "expiresAt", ${isoTime('revoked_at')} AS "revokedAt"`
+const API_KEY = `${ID} AS id, key.name, ${STATE} AS state, key.is_read_only AS "readOnly",
+  ${isoTime('key.created_at')} AS "createdAt", ${isoTime('key.expires_at')} AS "expiresAt", ${isoTime('key.revoked_at')} AS "revokedAt"`
 
 /** Creates a key. `lifetime` is in seconds; without it, it never expires. Returns undefined if an active key has the name. */
 export async function createKey(
@@ -44,11 +44,11 @@ export async function createKey(
   // Frees the name of an expired key. The count makes PostgreSQL complete that update before the insert.
   const [row] = await database.query<ApiKey>(
     `WITH freed AS (
-       UPDATE api_keys SET revoked_at = expires_at
-       WHERE name = $1 AND revoked_at IS NULL AND expires_at <= now()
-       RETURNING name
+       UPDATE api_keys AS key SET revoked_at = key.expires_at
+       WHERE key.name = $1 AND key.revoked_at IS NULL AND key.expires_at <= now()
+       RETURNING 1
      )
-     INSERT INTO api_keys (name, digest, expires_at, is_read_only)
+     INSERT INTO api_keys AS key (name, digest, expires_at, is_read_only)
      SELECT $1, decode($2, 'hex'), now() + make_interval(secs => $3), $4 FROM (SELECT count(*) FROM freed) AS freed_count
      ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING
      RETURNING ${API_KEY}`,
@@ -72,15 +72,15 @@ export async function rotateKey(
   await lockKeysOf(transaction, name)
   const [row] = await transaction.query<ApiKey>(
     `WITH old AS (
-       UPDATE api_keys SET revoked_at = now() + make_interval(secs => $3)
-       WHERE name = $1 AND revoked_at IS NULL AND ${IS_ACTIVE}
-       RETURNING name, is_read_only,
-         CASE WHEN expires_at < '9999-01-01' AND isfinite(created_at) THEN expires_at - created_at END AS lifetime
+       UPDATE api_keys AS key SET revoked_at = now() + make_interval(secs => $3)
+       WHERE key.name = $1 AND key.revoked_at IS NULL AND ${IS_ACTIVE}
+       RETURNING key.name, key.is_read_only, CASE
+         WHEN key.expires_at < '9999-01-01' AND isfinite(key.created_at) THEN key.expires_at - key.created_at END AS lifetime
      ), older AS (
-       UPDATE api_keys SET revoked_at = now() FROM old WHERE api_keys.name = old.name AND revoked_at > now()
+       UPDATE api_keys AS key SET revoked_at = now() FROM old WHERE key.name = old.name AND key.revoked_at > now()
      )
-     INSERT INTO api_keys (name, digest, expires_at, is_read_only)
-     SELECT $1, decode($2, 'hex'), now() + coalesce(make_interval(secs => $4), lifetime), is_read_only FROM old
+     INSERT INTO api_keys AS key (name, digest, expires_at, is_read_only)
+     SELECT $1, decode($2, 'hex'), now() + coalesce(make_interval(secs => $4), old.lifetime), old.is_read_only FROM old
      RETURNING ${API_KEY}`,
     [name, digest, overlap, lifetime ?? null],
   )
@@ -91,8 +91,8 @@ export async function rotateKey(
 export async function revokeKeys(transaction: StatementRunner, name: string, id?: string): Promise<ApiKey[]> {
   await lockKeysOf(transaction, name)
   return transaction.query<ApiKey>(
-    `UPDATE api_keys SET revoked_at = now()
-     WHERE name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR ${ID} = $2)
+    `UPDATE api_keys AS key SET revoked_at = now()
+     WHERE key.name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR ${ID} = $2)
      RETURNING ${API_KEY}`,
     [name, id ?? null],
   )
@@ -103,13 +103,16 @@ export async function revokeKeys(transaction: StatementRunner, name: string, id?
  * does not see the keys added by what it has waited for.
  */
 async function lockKeysOf(transaction: StatementRunner, name: string): Promise<void> {
-  const lock = 'SELECT FROM api_keys WHERE name = $1 ORDER BY created_at, digest FOR UPDATE'
+  const lock =
+    'SELECT FROM api_keys AS key WHERE key.name = $1 ORDER BY key.created_at, key.digest FOR UPDATE'
   await transaction.query(lock, [name])
 }
 
 /** Lists all keys by name, oldest first. */
 export function listKeys(database: StatementRunner): Promise<ApiKey[]> {
-  return database.query<ApiKey>(`SELECT ${API_KEY} FROM api_keys ORDER BY name, created_at, digest`)
+  return database.query<ApiKey>(
+    `SELECT ${API_KEY} FROM api_keys AS key ORDER BY key.name, key.created_at, key.digest`,
+  )
 }
 
 export interface ActiveKey extends Pick<ApiKey, 'id' | 'name' | 'readOnly'> {
@@ -119,9 +122,9 @@ export interface ActiveKey extends Pick<ApiKey, 'id' | 'name' | 'readOnly'> {
 }
 
 /** Before PostgreSQL 17, the difference of an infinite time and now is an error. */
-export const ACTIVE_KEYS = `SELECT encode(digest, 'hex') AS digest, ${ID} AS id, name, is_read_only AS "readOnly",
+export const ACTIVE_KEYS = `SELECT encode(key.digest, 'hex') AS digest, ${ID} AS id, key.name, key.is_read_only AS "readOnly",
     ((extract(epoch FROM ${END}) - extract(epoch FROM now())) * 1000)::float8 AS "remainingMs"
-  FROM api_keys WHERE digest = ANY ($1::bytea[]) AND ${IS_ACTIVE}`
+  FROM api_keys AS key WHERE key.digest = ANY ($1::bytea[]) AND ${IS_ACTIVE}`
 
 /** Returns those of the keys that are accepted now. */
 export function findActiveKeys(database: StatementRunner, digests: readonly string[]): Promise<ActiveKey[]> {
@@ -130,13 +133,13 @@ export function findActiveKeys(database: StatementRunner, digests: readonly stri
 
 /** Whether any key is accepted now. */
 export async function hasActiveKeys(database: StatementRunner): Promise<boolean> {
-  return (await database.query(`SELECT FROM api_keys WHERE ${IS_ACTIVE} LIMIT 1`)).length > 0
+  return (await database.query(`SELECT FROM api_keys AS key WHERE ${IS_ACTIVE} LIMIT 1`)).length > 0
 }
 
 /** Returns when the last key of each name ends, in seconds since 1970. Omits names with a key that never ends. */
 export function endsOfKeys(database: StatementRunner): Promise<{ name: string; end: number }[]> {
   return database.query(
-    `SELECT name, max(extract(epoch FROM ${END}))::float8 AS end FROM api_keys
-     WHERE ${IS_ACTIVE} GROUP BY name HAVING max(${END}) < 'infinity'`,
+    `SELECT key.name, max(extract(epoch FROM ${END}))::float8 AS end FROM api_keys AS key
+     WHERE ${IS_ACTIVE} GROUP BY key.name HAVING max(${END}) < 'infinity'`,
   )
 }

@@ -151,6 +151,23 @@ t.test('prune deletes all that is older, and says how much, also if it is interr
   t.equal((await inventory(t, database.url, 'history prune')).code, 2)
 })
 
+t.test('prune deletes no younger change of a history with partitions or an archive', async (t) => {
+  for (const arrange of [
+    'CREATE TABLE old () INHERITS (inventory_history)',
+    `ALTER TABLE inventory_history RENAME TO former;
+     CREATE TABLE inventory_history (LIKE former) PARTITION BY RANGE (changed_at);
+     CREATE TABLE old PARTITION OF inventory_history FOR VALUES FROM (MINVALUE) TO ('2020-01-01');
+     CREATE TABLE young PARTITION OF inventory_history FOR VALUES FROM ('2020-01-01') TO (MAXVALUE)`,
+  ]) {
+    const database = await testDatabase(t)
+    // The first row of either table has the same ctid.
+    await database.query(`${arrange}; INSERT INTO old (statement_id, transaction_id, changed_at, role) VALUES (1, 1, '2019-01-01', 'x');
+      INSERT INTO inventory_history (statement_id, transaction_id, changed_at, role) VALUES (2, 1, now(), 'x')`)
+    t.equal(await history(t, database.url, 'prune --keep 90d'), '1 change deleted', arrange)
+    t.strictSame(await database.query('SELECT statement_id FROM inventory_history'), [{ statement_id: '2' }])
+  }
+})
+
 t.test('off leaves no trigger behind, and writers are not recorded', async (t) => {
   const database = await testDatabase(t)
   await history(t, database.url, 'on')

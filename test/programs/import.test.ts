@@ -196,27 +196,6 @@ t.test('a file that grows or changes during its import is refused', async (t) =>
   t.match(await importWhile(replaceFile, 'stock.csv'), { code: 0, stock: '1,5,sold' }, 'the former is whole')
 })
 
-t.test('the columns may have other types, such as an enumeration and domains', async (t) => {
-  const create = `CREATE TYPE kind AS ENUM ('available', 'pending', 'sold'); CREATE DOMAIN some_kind AS kind NOT NULL;
-    CREATE DOMAIN some_text AS text NOT NULL; CREATE DOMAIN some_number AS integer NOT NULL CHECK (value < 100)`
-  for (const [status, quantity] of [
-    ['kind', 'bigint'],
-    ['some_kind', 'some_number'],
-    ['some_text', 'numeric'],
-  ] as const) {
-    const database = await testDatabase(t)
-    await database.query(
-      `${create}; ALTER TABLE inventory DROP CONSTRAINT inventory_status_check, DROP CONSTRAINT inventory_quantity_check;
-       ALTER TABLE inventory ALTER status TYPE ${status} USING status::${status}, ALTER quantity TYPE ${quantity};
-       INSERT INTO inventory VALUES (1, 9, 'sold'), (2, 9, 'sold'), (3, 9, 'sold')`,
-    )
-    const csv = 'petId,quantity,status\n1,5,\n2,9,pending\n4,1,\n5,0,sold\n'
-    const stdout = '2 added, 2 changed, 0 unchanged, 1 removed\n'
-    t.match(await load(t, database.url, csv, replace), { code: 0, stdout }, status)
-    t.equal(await stockOf(database), '1,5,sold\n2,9,pending\n4,1,available\n5,0,sold', status)
-  }
-})
-
 t.test('what a trigger or constraint rejects is a reason, and nothing is written', async (t) => {
   const database = await testDatabase(t, { entries: ['1,9,sold'] })
   await database.query(trigger("RAISE 'at most 500'", AT_COMMIT))

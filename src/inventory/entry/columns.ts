@@ -25,17 +25,17 @@ export const columns: readonly Column[] = Object.values(byField)
 /** All columns except the primary key. */
 export const valueColumns: readonly Column[] = columns.filter(({ field }) => field !== 'petId')
 
-/** The names of the columns, separated by commas. */
+/** The names of the columns, separated by commas, for a list of columns to write. */
 export const COLUMN_NAMES = columns.map(({ column }) => column).join(', ')
 
 /**
- * A select list of all columns, with the names of their fields as aliases. The casts have an effect only if the operator has changed
- * the type of a column, or stores the entries in another table under a view.
+ * A select list of all columns of `inventory AS entry`, with the names of their fields as aliases. Every statement qualifies its columns:
+ * the table may have others, which an operator has added, with any name.
  */
-export const ENTRY_FIELDS = 'pet_id::bigint AS "petId", quantity::integer AS quantity, status::text AS status'
+export const ENTRY_FIELDS = columns.map(({ field, column }) => `entry.${column} AS "${field}"`).join(', ')
 
 /**
- * SQL expression of an entry's JSON text, byte for byte as the response schema's serializer writes it. A text that may contain
+ * SQL expression of the JSON text of an entry of `inventory AS entry`, byte for byte as the response schema's serializer writes it. A text that may contain
  * quotes, backslashes or control characters needs `to_json`.
  */
-export const ENTRY_JSON = `'{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'`
+export const ENTRY_JSON = `'{"petId":' || entry.pet_id || ',"quantity":' || entry.quantity || ',"status":"' || entry.status || '"}'`

@@ -11,7 +11,7 @@ export interface ChangeFilter {
   readonly by?: string
 }
 
-const TIME = isoTime('changed_at')
+const TIME = isoTime('change.changed_at')
 
 /** The first line of the table for people. */
 export const TABLE_HEADING =
@@ -21,14 +21,16 @@ export const TABLE_HEADING =
  * A line of the table for people. Longer values are not cut. A name may have a newline, which would begin a line; whoever shows the
  * line escapes the other control characters.
  */
-const TABLE_LINE = `replace(format('%-24s  %-10s  %-14s  %-14s  %-22s  %-18s  %s', ${TIME}, coalesce(pet_id::text, 'all'),
-  coalesce(old_quantity || ' ' || old_status, '-'), coalesce(new_quantity || ' ' || new_status, '-'),
-  coalesce(key_name || coalesce(' (' || key_id || ')', ''), '-'), role, coalesce(request_id, '-')), E'\\n', '\\u000a')`
+const TABLE_LINE = `replace(format('%-24s  %-10s  %-14s  %-14s  %-22s  %-18s  %s', ${TIME}, coalesce(change.pet_id::text, 'all'),
+  coalesce(change.old_quantity || ' ' || change.old_status, '-'), coalesce(change.new_quantity || ' ' || change.new_status, '-'),
+  coalesce(change.key_name || coalesce(' (' || change.key_id || ')', ''), '-'), change.role,
+  coalesce(change.request_id, '-')), E'\\n', '\\u000a')`
 
 /** A change as a JSON object. The names of the caller are those of the log. */
-const JSON_LINE = `(SELECT row_to_json(change) FROM (SELECT ${TIME} AS time, pet_id AS "petId",
-  old_quantity AS "oldQuantity", new_quantity AS "newQuantity", old_status AS "oldStatus", new_status AS "newStatus",
-  key_name AS key, key_id AS "keyId", role, request_id AS "requestId") AS change)`
+const JSON_LINE = `(SELECT row_to_json(line.*) FROM (SELECT ${TIME} AS time, change.pet_id AS "petId",
+  change.old_quantity AS "oldQuantity", change.new_quantity AS "newQuantity", change.old_status AS "oldStatus",
+  change.new_status AS "newStatus", change.key_name AS key, change.key_id AS "keyId", change.role,
+  change.request_id AS "requestId") AS line)`
 
 /**
  * Returns the COPY statement that lists changes, one per line, newest first. The changes of one pet are in the order in which they
@@ -38,12 +40,12 @@ const JSON_LINE = `(SELECT row_to_json(change) FROM (SELECT ${TIME} AS time, pet
 export function copyChanges({ petId, since, by }: ChangeFilter, asJson: boolean): string {
   const conditions = [
     'true',
-    petId !== undefined && `(pet_id = ${petId} OR pet_id IS NULL)`,
-    by !== undefined && `${pg.escapeLiteral(by)} IN (key_name, role)`,
-    since !== undefined && `changed_at >= now() - interval '${since} s'`,
+    petId !== undefined && `(change.pet_id = ${petId} OR change.pet_id IS NULL)`,
+    by !== undefined && `${pg.escapeLiteral(by)} IN (change.key_name, change.role)`,
+    since !== undefined && `change.changed_at >= now() - interval '${since} s'`,
   ].filter((condition) => condition !== false)
   return `COPY (
-    SELECT ${asJson ? JSON_LINE : TABLE_LINE} FROM inventory_history
-    WHERE ${conditions.join(' AND ')} ORDER BY statement_id DESC
+    SELECT ${asJson ? JSON_LINE : TABLE_LINE} FROM inventory_history AS change
+    WHERE ${conditions.join(' AND ')} ORDER BY change.statement_id DESC
   ) TO STDOUT (FORMAT csv, DELIMITER E'\\x01', QUOTE E'\\x02')`
 }

@@ -10,8 +10,8 @@ export interface StockLevel {
 }
 
 const STOCK_LEVELS = `
-  SELECT status, count(*)::integer AS entries, (count(*) FILTER (WHERE quantity = 0))::integer AS "outOfStock"
-  FROM inventory GROUP BY status`
+  SELECT entry.status, count(*)::integer AS entries, (count(*) FILTER (WHERE entry.quantity = 0))::integer AS "outOfStock"
+  FROM inventory AS entry GROUP BY entry.status`
 
 /** Counts the entries of each status. */
 export async function stockLevels(database: StatementRunner): Promise<StockLevel[]> {

@@ -10,6 +10,6 @@ import { ENTRY_FIELDS } from '../entry/columns.ts'
 export async function exportEntries(transaction: Transaction): Promise<Readable> {
   await transaction.query('LOCK TABLE inventory IN ACCESS SHARE MODE')
   return transaction.copyOut(
-    `COPY (SELECT ${ENTRY_FIELDS} FROM inventory ORDER BY pet_id) TO STDOUT (FORMAT csv, HEADER)`,
+    `COPY (SELECT ${ENTRY_FIELDS} FROM inventory AS entry ORDER BY entry.pet_id) TO STDOUT (FORMAT csv, HEADER)`,
   )
 }

@@ -2,7 +2,6 @@ import type { Transaction } from '../../database/admin/transaction.ts'
 import { onlyRow } from '../../database/only-row.ts'
 import { COLUMN_NAMES, type Column, valueColumns } from '../entry/columns.ts'
 import { InvalidInputError } from './lines.ts'
-import { ofBaseType } from './staging.ts'
 
 /** Whether an import adds and changes entries, or also removes those that are not in the file. */
 export type ImportMode = 'upsert' | 'replace'
@@ -18,17 +17,17 @@ const ASSIGNMENTS = valueColumns.map((column) => `${column.column} = ${newValue(
 
 /** What the entry of a line must have, and what it has. */
 const expected = valueColumns.map(newValue)
-const STORED = valueColumns.map(({ column }) => ofBaseType(`entry.${column}`)).join(', ')
+const STORED = valueColumns.map(({ column }) => `entry.${column}`).join(', ')
 
-const EXPECTED_NAMES = valueColumns.map(({ column }) => `expected_${column}`).join(', ')
+const WRITTEN = valueColumns.map(({ column }) => `written.expected_${column}`).join(', ')
 
 /** Finds the written entries that are not as the file says. */
-const DIFFERENT = `SELECT pet_id FROM written LEFT JOIN inventory AS entry USING (pet_id)
-  WHERE (${STORED}) IS DISTINCT FROM (${EXPECTED_NAMES})`
+const DIFFERENT = `SELECT written.pet_id FROM written LEFT JOIN inventory AS entry ON entry.pet_id = written.pet_id
+  WHERE (${STORED}) IS DISTINCT FROM (${WRITTEN})`
 
 /** Finds the entries that the file does not have. */
-const MISSING =
-  'SELECT pet_id FROM inventory AS entry LEFT JOIN staged USING (pet_id) WHERE staged.pet_id IS NULL'
+const MISSING = `SELECT entry.pet_id FROM inventory AS entry LEFT JOIN staged ON staged.pet_id = entry.pet_id
+  WHERE staged.pet_id IS NULL`
 
 /**
  * Imports the staged lines, which must be right, and compares what is stored with them. If a line has no status, an existing entry
@@ -48,23 +47,23 @@ export async function mergeStaged(
   if (mode === 'replace') {
     removed = await transaction.change(`CREATE TEMPORARY TABLE missing ON COMMIT DROP AS ${MISSING}`)
     await transaction.query(
-      'DELETE FROM inventory AS entry USING (SELECT pet_id FROM missing) AS missing WHERE missing.pet_id = entry.pet_id',
+      'DELETE FROM inventory AS entry USING (SELECT missing.pet_id FROM missing) AS missing WHERE missing.pet_id = entry.pet_id',
     )
   }
   // In the order of the index, new entries take less time.
   const written = await transaction.change(
     `CREATE TEMPORARY TABLE written ON COMMIT DROP AS
      SELECT staged.*, entry.pet_id IS NULL AS is_new, ${valueColumns.map(({ column }, index) => `${expected[index]} AS expected_${column}`).join(', ')}
-     FROM staged LEFT JOIN inventory AS entry USING (pet_id)
-     WHERE (${STORED}) IS DISTINCT FROM (${expected.join(', ')}) ORDER BY pet_id`,
+     FROM staged LEFT JOIN inventory AS entry ON entry.pet_id = staged.pet_id
+     WHERE (${STORED}) IS DISTINCT FROM (${expected.join(', ')}) ORDER BY staged.pet_id`,
   )
   await transaction.query(
-    `UPDATE inventory AS entry SET ${ASSIGNMENTS} FROM (SELECT * FROM written WHERE NOT is_new) AS staged
+    `UPDATE inventory AS entry SET ${ASSIGNMENTS} FROM (SELECT written.* FROM written WHERE NOT written.is_new) AS staged
      WHERE staged.pet_id = entry.pet_id`,
   )
   // Not ON CONFLICT, which takes twice as long for new rows, and locks those that do not change.
   const added = await transaction.change(
-    `INSERT INTO inventory (${COLUMN_NAMES}) SELECT pet_id, ${EXPECTED_NAMES} FROM written WHERE is_new`,
+    `INSERT INTO inventory (${COLUMN_NAMES}) SELECT written.pet_id, ${WRITTEN} FROM written WHERE written.is_new`,
   )
   // Triggers that wait for the commit may also change rows.
   await transaction.query('SET CONSTRAINTS ALL IMMEDIATE')
@@ -77,7 +76,7 @@ export async function mergeStaged(
 /** Throws an InvalidInputError if a query finds entries. */
 async function refuseIfAny(transaction: Transaction, query: string, what: string): Promise<void> {
   const rows = await transaction.query<{ count: number; first: string }>(
-    `SELECT count(*)::float8 AS count, array_to_string((array_agg(pet_id ORDER BY pet_id))[1:5], ', ') AS first
+    `SELECT count(*)::float8 AS count, array_to_string((array_agg(wrong.pet_id ORDER BY wrong.pet_id))[1:5], ', ') AS first
      FROM (${query}) AS wrong`,
   )
   const { count, first } = onlyRow(rows)

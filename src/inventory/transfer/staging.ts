@@ -10,14 +10,6 @@ const SHOWN_ERRORS = 20
 /** Key of the advisory lock for imports. Without it, two imports could deadlock, because they lock rows in different orders. */
 const IMPORT_LOCK = 7_301_482_266
 
-/**
- * Returns an SQL expression of the same value that has the base type if the type is a domain (PostgreSQL manual, section 10.5). A
- * domain may refuse NULL, and one of an enumeration cannot be compared with it.
- */
-export function ofBaseType(expression: string): string {
-  return `coalesce(${expression}, NULL)`
-}
-
 /** Takes the place of a line without a right row, so that PostgreSQL counts it. */
 const NO_ROW = ','.repeat(columns.length - 1)
 
@@ -54,11 +46,9 @@ export async function stageCsv(transaction: Transaction, source: AsyncIterable<B
     }
   }
 
-  // The types of the table, because an operator may have made the status an enumeration.
-  const values = columns.map(({ column }) => `${ofBaseType(column)} AS ${column}`)
+  const definitions = columns.map(({ column, type }) => `${column} ${type}`).join(', ')
   await transaction.query(
-    `CREATE TEMPORARY TABLE staged ON COMMIT DROP AS SELECT ${values} FROM inventory WITH NO DATA;
-     ALTER TABLE staged ADD line bigint GENERATED ALWAYS AS IDENTITY`,
+    `CREATE TEMPORARY TABLE staged (${definitions}, line bigint GENERATED ALWAYS AS IDENTITY) ON COMMIT DROP`,
   )
   const copy = `COPY staged (${COLUMN_NAMES}) FROM STDIN (DELIMITER ',', NULL '') WHERE pet_id IS NOT NULL`
   await pipeline(copyText(), transaction.copyIn(copy), { signal })
@@ -83,9 +73,13 @@ export async function checkStaged(transaction: Transaction, errors: readonly Lin
   await transaction.query("SET LOCAL work_mem = '64MB'")
   await transaction.query('ANALYZE staged (pet_id)')
   const repeated = await transaction.query<{ line: number; error: string }>(
-    `SELECT line::float8 AS line, format('petId %s already occurs in line %s', pet_id, earlier) AS error
-     FROM (SELECT line, pet_id, lag(line) OVER (PARTITION BY pet_id ORDER BY line) AS earlier FROM staged) AS numbered
-     WHERE earlier IS NOT NULL ORDER BY numbered.line LIMIT ${SHOWN_ERRORS}`,
+    `SELECT numbered.line::float8 AS line,
+            format('petId %s already occurs in line %s', numbered.pet_id, numbered.earlier) AS error
+     FROM (
+       SELECT staged.line, staged.pet_id, lag(staged.line) OVER (PARTITION BY staged.pet_id ORDER BY staged.line) AS earlier
+       FROM staged
+     ) AS numbered
+     WHERE numbered.earlier IS NOT NULL ORDER BY numbered.line LIMIT ${SHOWN_ERRORS}`,
   )
   const shown = [...errors, ...repeated].sort((a, b) => a.line - b.line).slice(0, SHOWN_ERRORS)
   if (shown.length === 0) return

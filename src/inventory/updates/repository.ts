@@ -17,7 +17,7 @@ export interface StoredEntry extends InventoryItem {
   readonly version?: string
 }
 
-const ENTRIES_OF_PETS = `SELECT ${ENTRY_FIELDS} FROM inventory WHERE pet_id = ANY ($1::bigint[])`
+const ENTRIES_OF_PETS = `SELECT ${ENTRY_FIELDS} FROM inventory AS entry WHERE entry.pet_id = ANY ($1::bigint[])`
 
 /** The version is the transaction that wrote the row. For a view, which has no `xmin`, the name means the column of the outer query. */
 const VERSIONED_ENTRIES = `SELECT entry.* FROM (VALUES ('')) AS view (xmin),

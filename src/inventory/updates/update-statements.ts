@@ -12,7 +12,7 @@ export interface UpdatedRow extends InventoryItem {
  * SQL expression of an entry's tag without quotes. Conditions compare tags as text, so that `05-sold` does not match `5-sold`.
  * Only has functions that Citus can run on the servers with the entry.
  */
-const TAG = "quantity::text || '-' || status"
+const TAG = "entry.quantity::text || '-' || entry.status"
 
 /** In place of the tags of which an entry must have one, if it may have any. Not NULL, which is a text if `array_nulls` is off. */
 const ANY_TAG = '*'
@@ -22,8 +22,8 @@ const ANY_TAG = '*'
  * has the tags of the rows as they were locked, because an UPDATE first evaluates its conditions on rows as they were when it began.
  * Triggers may wait for other locks, but not for long, as all updates wait with them.
  */
-const UNLOCKED = `(SELECT pet_id AS unlocked_id, ${TAG} AS unlocked_tag FROM inventory
-    WHERE pet_id = ANY ($1::bigint[]) AND (SELECT set_config('lock_timeout', '25ms', true)) IS NOT NULL
+const UNLOCKED = `(SELECT entry.pet_id, ${TAG} AS tag FROM inventory AS entry
+    WHERE entry.pet_id = ANY ($1::bigint[]) AND (SELECT set_config('lock_timeout', '25ms', true)) IS NOT NULL
     FOR NO KEY UPDATE SKIP LOCKED) AS unlocked`
 
 /** What a statement sets: a single quantity, several, or those of several whose rows nobody else has locked. */
@@ -48,14 +48,14 @@ function statementOf(kind: Kind, isConditional: boolean, namesCallers: boolean):
     ? 'FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS change (id, amount, any_of, none_of)'
     : 'FROM unnest($1::bigint[], $2::integer[]) AS change (id, amount)'
   const skipsLocked = kind === 'unlocked_quantities'
-  const tag = skipsLocked ? 'unlocked_tag' : TAG
+  const tag = skipsLocked ? 'unlocked.tag' : TAG
   const conditions = `AND (${anyOf} = '${ANY_TAG}' OR ${tag} = ANY (string_to_array(${anyOf}, ',')))
            AND (${noneOf} = '' OR ${tag} <> ALL (string_to_array(${noneOf}, ',')))`
   // The setting is made once, before the triggers run, and for this transaction only.
   const callers = `AND (SELECT set_config('inventory.callers', $${isConditional ? 5 : 3}::text, true)) IS NOT NULL`
-  const text = `UPDATE inventory SET quantity = ${amount}
+  const text = `UPDATE inventory AS entry SET quantity = ${amount}
     ${isSingle ? '' : changes}${skipsLocked ? `, ${UNLOCKED}` : ''}
-    WHERE pet_id = ${id} ${skipsLocked ? `AND unlocked_id = ${id}` : ''} ${isConditional ? conditions : ''}
+    WHERE entry.pet_id = ${id} ${skipsLocked ? `AND unlocked.pet_id = ${id}` : ''} ${isConditional ? conditions : ''}
       ${namesCallers ? callers : ''}
     RETURNING ${id} AS key, ${ENTRY_FIELDS}`
   const statement = { name, text }

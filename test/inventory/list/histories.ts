@@ -210,8 +210,8 @@ export async function compareLists(t: Test, server: OwnServer, steps: number): P
   for (let index = 0; index < steps; index++) {
     const what = await step(index)
     const { rows } = await reader.query<{ list: string; hides: boolean }>(
-      `SELECT '[' || coalesce(string_agg(${ENTRY_JSON}, ',' ORDER BY pet_id), '') || ']' AS list,
-              row_security_active('inventory') AS hides FROM inventory`,
+      `SELECT '[' || coalesce(string_agg(${ENTRY_JSON}, ',' ORDER BY entry.pet_id), '') || ']' AS list,
+              row_security_active('inventory') AS hides FROM inventory AS entry`,
     )
     const [{ list: expected, hides } = { list: undefined, hides: false }] = rows
     for (const [process, { send }] of apps.entries()) {

@@ -17,7 +17,9 @@ t.test('the list is byte for byte what the response schema makes of the entries 
   const bounds = ['-9223372036854775808,0,sold', '9223372036854775807,2147483647,available']
   await addEntries(owner, [...bounds, '9007199254740993,1,available'])
   const { send } = await startApp(t, owner.url)
-  const rows = await pool.query<InventoryItem>(`SELECT ${ENTRY_FIELDS} FROM inventory ORDER BY pet_id`)
+  const rows = await pool.query<InventoryItem>(
+    `SELECT ${ENTRY_FIELDS} FROM inventory AS entry ORDER BY entry.pet_id`,
+  )
   const serializer = fastify()
   for (const schema of [PetStatus, InventoryItem]) serializer.addSchema(schema)
   const schema = { response: { 200: { type: 'array', items: { $ref: 'InventoryItem#' } } } }

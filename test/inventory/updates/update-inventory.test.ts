@@ -1,6 +1,6 @@
 import t from 'tap'
-import { startApp, startService } from '../../support/app.ts'
-import { stockOf, testDatabase } from '../../support/database.ts'
+import { startService } from '../../support/app.ts'
+import { stockOf } from '../../support/database.ts'
 import { isError, json } from '../../support/http.ts'
 
 t.test('an update sets the quantity, keeps the status and returns the entry', async (t) => {
@@ -81,15 +81,4 @@ t.test('the message for an invalid quantity or petId says what is valid', async 
     ['1'.repeat(101), '{"quantity":5}', /petId in the path is too long\. The maximum is 100 characters\./],
   ] as const)
     t.match((await send('PATCH', `/v1/inventory/${petId}`, { ...json(''), body })).text, message)
-})
-
-t.test('a pet is found whose id is stored as numeric in a table under a view', async (t) => {
-  const database = await testDatabase(t, { entries: ['1,0,sold'] })
-  await database.query(`ALTER TABLE inventory ALTER pet_id TYPE numeric; ALTER TABLE inventory RENAME TO stock;
-      CREATE VIEW inventory AS SELECT * FROM stock`)
-  const { update } = await startApp(t, database.url)
-  t.equal((await update('1', 5)).status, 200)
-  t.equal((await update('1', 6, { 'if-match': '"5-sold"' })).status, 200)
-  t.equal((await update('1', 6, { 'if-match': '"5-sold"' })).status, 412)
-  t.equal((await update('3000000000', 7)).status, 404)
 })

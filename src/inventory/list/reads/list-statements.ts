@@ -92,20 +92,18 @@ const IS_EXACT = `current_setting('transaction_isolation') IN ('read committed',
 export const changesText = (backend: string): string =>
   `SELECT ${validatorColumns(backend)}, ${TABLE_DEFINITION} AS "table",
           ${WITHOUT_CITUS} AND ${IS_EXACT} AS "isExact",
-          count, changed,
-          CASE WHEN changed <= $2 THEN (
-            SELECT string_agg(${ENTRY_JSON}, E'\\n' ORDER BY pet_id) FROM inventory WHERE ctid = ANY (places)
+          scan.count, coalesce(cardinality(scan.locations), 0) AS changed,
+          CASE WHEN cardinality(scan.locations) <= $2 THEN (
+            SELECT string_agg(${ENTRY_JSON}, E'\\n' ORDER BY entry.pet_id)
+            FROM inventory AS entry WHERE entry.ctid = ANY (scan.locations)
           ) END AS lines
    FROM (
-     SELECT count, places, coalesce(cardinality(places), 0) AS changed
-     FROM (
-       SELECT count(*) AS count,
-              array_agg(ctid) FILTER (
-                WHERE age(xmin) <= (SELECT age($1::xid))
-                  AND age(xmin) > (SELECT age(pg_snapshot_xmax(pg_current_snapshot())::xid))
-              ) AS places
-       FROM inventory
-     ) AS scan
+     SELECT count(*) AS count,
+            array_agg(entry.ctid) FILTER (
+              WHERE age(entry.xmin) <= (SELECT age($1::xid))
+                AND age(entry.xmin) > (SELECT age(pg_snapshot_xmax(pg_current_snapshot())::xid))
+            ) AS locations
+     FROM inventory AS entry
    ) AS scan`
 
 /**
@@ -115,24 +113,25 @@ export const changesText = (backend: string): string =>
  */
 export const piecesText = (backend: string): string => {
   const piece = (condition: string): string =>
-    `SELECT max(pet_id) AS last, count(*) AS count, string_agg(entry, ',' ORDER BY pet_id) AS entries
+    `SELECT max(piece.pet_id) AS last, count(*) AS count, string_agg(piece.text, ',' ORDER BY piece.pet_id) AS entries
      FROM (
-       SELECT pet_id, ${ENTRY_JSON} AS entry FROM inventory WHERE ${condition} ORDER BY pet_id LIMIT ${ENTRIES_PER_PIECE}
+       SELECT entry.pet_id, ${ENTRY_JSON} AS text FROM inventory AS entry
+       WHERE ${condition} ORDER BY entry.pet_id LIMIT ${ENTRIES_PER_PIECE}
      ) AS piece`
   return `
     WITH RECURSIVE state AS MATERIALIZED (
       SELECT ${validatorColumns(backend)}, ${TABLE_DEFINITION} AS "table", ${IS_COMPARABLE} AND ${IS_EXACT} AS "isExact"
     ), pieces AS (
-      (${piece('(SELECT "isExact" FROM state)')})
+      (${piece('(SELECT state."isExact" FROM state)')})
       UNION ALL
-      SELECT next.* FROM pieces CROSS JOIN LATERAL (${piece('pet_id > pieces.last')}) AS next
+      SELECT next.* FROM pieces CROSS JOIN LATERAL (${piece('entry.pet_id > pieces.last')}) AS next
       WHERE pieces.count = ${ENTRIES_PER_PIECE}
     )
-    SELECT state.*, count, entries FROM state LEFT JOIN pieces ON entries IS NOT NULL`
+    SELECT state.*, pieces.count, pieces.entries FROM state LEFT JOIN pieces ON pieces.entries IS NOT NULL`
 }
 
 /** All entries as JSON text, in ascending petId, one per row. For tables whose `pet_id` may have no index or not be unique. */
-export const ALL_ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
+export const ALL_ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory AS entry ORDER BY entry.pet_id`
 
 /** The texts of the statements of lists, and of the one without which each list is read in full, as that of a view. */
 export const listTexts = (backend: string) => ({
