@@ -76,7 +76,9 @@ export async function startDatabase(directory: string) {
 
     /** Returns the body of a correct list response, byte for byte. */
     list: () =>
-      select(`(SELECT '[' || string_agg(${ENTRY_JSON}, ',' ORDER BY entry.pet_id) || ']' FROM inventory AS entry)`),
+      select(
+        `(SELECT '[' || string_agg(${ENTRY_JSON}, ',' ORDER BY entry.pet_id) || ']' FROM inventory AS entry)`,
+      ),
 
     async stop(): Promise<void> {
       await client.end()
