@@ -3,7 +3,7 @@ import type { Logger } from 'pino'
 import { readEnvironment } from './config/environment.ts'
 import { type Config, loadConfig } from './config/load-config.ts'
 import { version } from './config/version.ts'
-import { nameOfAddress } from './database/address.ts'
+import { parseAddress } from './database/address.ts'
 import { OperatorError } from './database/operator-error.ts'
 import { serveMetrics } from './metrics/metrics-server.ts'
 import { measureProcess } from './metrics/process-metrics.ts'
@@ -44,7 +44,7 @@ async function start(config: Config, log: Logger): Promise<void> {
 
   const { databasePoolSize, behindPooler, metricsPort = null, publicUrls, trustProxy, traces } = config
   const settings = {
-    database: nameOfAddress(databaseUrl),
+    database: parseAddress(databaseUrl).name,
     databasePoolSize,
     behindPooler,
     fixedKeys: apiKeys.map(({ name }) => name),
@@ -95,7 +95,6 @@ ignoreInspectorSignal()
 try {
   const config = loadConfig(readEnvironment())
   const log = await openLog(config.logLevel)
-  for (const warning of config.warnings) log.warn(warning)
   closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
   await start(config, log)
 } catch (error) {

@@ -1,10 +1,9 @@
 import { readEnvironment } from '../config/environment.ts'
 import { loadOperatorDatabase } from '../config/load-config.ts'
 import { OperatorError } from '../database/operator-error.ts'
-import { printable } from '../process/printable.ts'
 import { InterruptedError, ignoreInspectorSignal } from '../process/signals.ts'
 import { commandLine } from './command-line.ts'
-import { report, reportFailure } from './failure.ts'
+import { reportFailure } from './failure.ts'
 
 /** Runs a command, reports its failure on standard error, and sets the exit code of this process; an interruption exits. */
 export async function runCommand(args: readonly string[]): Promise<void> {
@@ -17,7 +16,6 @@ export async function runCommand(args: readonly string[]): Promise<void> {
   const databaseUrl = async (): Promise<string> => {
     const set = loadOperatorDatabase(readEnvironment())
     variable = set?.variable
-    for (const warning of set?.warnings ?? []) report(`inventory: ${printable(warning)}`)
     const url =
       set?.url ?? (await import('../local/local-setup.ts').then(({ runningDatabase }) => runningDatabase()))
     if (url !== undefined) return url

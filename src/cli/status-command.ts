@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { type ApiKey, listKeys } from '../api-keys/stored-keys.ts'
-import { nameOfAddress } from '../database/address.ts'
+import { parseAddress } from '../database/address.ts'
 import { knownMigrations, migrationRecords, namesOf } from '../database/admin/migrations.ts'
 import { disabledTriggers, hasTable, lastBackup, serverStatus } from '../database/admin/server-status.ts'
 import type { StatementRunner } from '../database/statement.ts'
@@ -19,7 +19,7 @@ export function addStatusCommand(program: Command, databaseUrl: () => Promise<st
     .addHelpText('after', '\nExample:\n  inventory status --json')
     .action(async ({ json }: { json?: true }) => {
       const url = await databaseUrl()
-      const status = await read(url, (database) => statusOf(database, nameOfAddress(url)))
+      const status = await read(url, (database) => statusOf(database, parseAddress(url).name))
       await print(json ? JSON.stringify(status, null, 2) : formatTable(['STATUS', ''], rowsOf(status)))
       if (status.schema.pending.length > 0) process.exitCode = exitCodes.refused
     })

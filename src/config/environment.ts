@@ -1,7 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { parseEnv } from 'node:util'
-import { OperatorError } from '../database/operator-error.ts'
-import { readFailureOf } from './messages.ts'
+import { describeReadFailure, OperatorError } from '../database/operator-error.ts'
 
 export type Variables = Readonly<Record<string, string | undefined>>
 
@@ -37,7 +36,7 @@ export function readText(path: string, name: string): string {
     // Windows writes a byte order mark, which it removes, or UTF-16, in which no setting would be found.
     return new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(path))
   } catch (error) {
-    throw new OperatorError(`${name} cannot be read: ${readFailureOf(error)}`)
+    throw new OperatorError(`${name} cannot be read: ${describeReadFailure(error)}`)
   }
 }
 

@@ -10,7 +10,7 @@ export type Config = Readonly<ReturnType<typeof loadConfig>>
 export function loadConfig(env: Variables) {
   const tracing = tracingSettings(env)
   const isUsed = (name: string): boolean => name !== 'OPERATOR_DATABASE_URL'
-  const { values, warnings } = readSettings(env, isUsed, tracing.errors)
+  const values = readSettings(env, isUsed, tracing.errors)
   return Object.freeze({
     host: values.HOST,
     port: values.PORT,
@@ -28,8 +28,6 @@ export function loadConfig(env: Variables) {
     trustProxy: values.TRUST_PROXY,
     /** Whether the variables of OpenTelemetry turn on traces. */
     traces: tracing.isEnabled,
-    /** What has no effect in the address. */
-    warnings,
   })
 }
 
@@ -41,9 +39,8 @@ export function loadOperatorDatabase(env: Variables) {
   const own = env[variableOf(env, 'OPERATOR_DATABASE_URL')]?.trim()
   const name = own ? 'OPERATOR_DATABASE_URL' : 'DATABASE_URL'
   const used = ['NODE_ENV', 'DATABASE_POOLER', 'OPERATOR_DATABASE_URL', name]
-  const { values, warnings } = readSettings(env, (setting) => used.includes(setting))
-  const { [name]: url } = values
-  return url === undefined ? undefined : { url, variable: variableOf(env, name), warnings }
+  const { [name]: url } = readSettings(env, (setting) => used.includes(setting))
+  return url === undefined ? undefined : { url, variable: variableOf(env, name) }
 }
 
 /** Parses `name:key`, or a key without a name, which is named after its place in the list. */

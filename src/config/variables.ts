@@ -1,10 +1,9 @@
 import { isIP } from 'node:net'
 import { FormatRegistry, KindGuard, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
-import { OperatorError } from '../database/operator-error.ts'
-import { readAddress } from './addresses.ts'
+import { parseAddress } from '../database/address.ts'
+import { OperatorError, toMessage } from '../database/operator-error.ts'
 import { readText, type Variables } from './environment.ts'
-import { messageOf } from './messages.ts'
 
 /** A format. `expected` completes the sentence "NAME must be …", in a list "… a comma-separated list of …". */
 function format(name: string, expected: string, isValid: (text: string) => boolean) {
@@ -59,7 +58,7 @@ export function variableOf(env: Variables, name: string): string {
 }
 
 /**
- * Reads the used settings. Returns them, with defaults, and what has no effect in addresses.
+ * Reads the used settings, and returns them with defaults.
  *
  * @throws {OperatorError} with these errors and all others: each says what a setting must be and, unless that is secret, what it is
  */
@@ -70,20 +69,18 @@ export function readSettings(
 ) {
   const valid: Record<string, unknown> = {}
   const errors = [...otherErrors]
-  const warnings: string[] = []
   for (const [name, schema] of Object.entries<TSchema>(Environment.properties)) {
     if (!isUsed(name)) continue
     try {
       const text = textOf(env, name)
       if (!text) continue
-      const address = schema === databaseAddress ? readAddress(name, text, env) : undefined
-      warnings.push(...(address?.warnings ?? []))
-      const value = address?.url ?? convert(schema, text)
+      if (schema === databaseAddress) parseAddress(text, name)
+      const value = convert(schema, text)
       const actual = schema['writeOnly'] ? '' : `, not ${JSON.stringify(value)}`
       if (!Value.Check(schema, value)) throw new Error(`${name} must be ${expectedBy(schema)}${actual}`)
       valid[name] = value
     } catch (error) {
-      errors.push(messageOf(error))
+      errors.push(toMessage(error))
     }
   }
   const values = Value.Parse(Environment, valid)
@@ -103,7 +100,7 @@ export function readSettings(
     )
   if (errors.length > 0)
     throw new OperatorError(`The configuration is incomplete or invalid:\n  ${errors.join('\n  ')}`)
-  return { values, warnings }
+  return values
 }
 
 /** Returns the text of a setting, which may come from a file. */

@@ -2,3 +2,14 @@
 export class OperatorError extends Error {
   override readonly name = 'OperatorError'
 }
+
+/** Returns the message of an error; any other thrown value as text. If a host has several addresses, the error has one for each. */
+export function toMessage(error: unknown): string {
+  if (error instanceof AggregateError) return toMessage(error.errors[0])
+  return error instanceof Error ? error.message : String(error)
+}
+
+/** Returns why a file cannot be read, without its name, which may be the secret itself. */
+export function describeReadFailure(error: unknown): string {
+  return toMessage(error).replace(/, .*/s, '')
+}

@@ -1,5 +1,6 @@
 import pg from 'pg'
 import { type Blame, classify, findCause, isInFunction, type Outcome, type Reason } from './causes.ts'
+import { toMessage } from './operator-error.ts'
 
 /**
  * A statement failed, or the connection for it could not be opened. It is made once, where the statement ended. The message is that of
@@ -14,7 +15,7 @@ export class StatementError extends Error {
   readonly isInFunction: boolean
 
   constructor(cause: unknown, outcome: Outcome, reason = classify(cause, outcome)) {
-    super(messageOf(cause), { cause })
+    super(toMessage(cause), { cause })
     this.outcome = outcome
     this.reason = reason
     this.blame = findCause(reason).blame
@@ -33,12 +34,6 @@ export class StatementError extends Error {
     const { detail = '' } = this.cause instanceof pg.DatabaseError ? this.cause : {}
     return detail === '' ? this.message : `${this.message} (${detail.replace(/\.$/, '')})`
   }
-}
-
-/** Returns the message of an error. If a host has several addresses, the error has one for each. */
-function messageOf(error: unknown): string {
-  if (error instanceof AggregateError) return messageOf(error.errors[0])
-  return error instanceof Error ? error.message : String(error)
 }
 
 /** Whether a statement failed for one of these reasons. */

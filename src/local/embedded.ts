@@ -5,9 +5,8 @@ import { mkdir, readFile, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import { messageOf } from '../config/messages.ts'
 import { inTransaction } from '../database/admin/transaction.ts'
-import { OperatorError } from '../database/operator-error.ts'
+import { OperatorError, toMessage } from '../database/operator-error.ts'
 import { hasReason } from '../database/statement-error.ts'
 import { loadOrCreateSecret } from './folder.ts'
 import { copyPrograms } from './programs.ts'
@@ -137,6 +136,6 @@ function inUse(directory: string, pid: string): OperatorError {
 function notStarted(directory: string, error: unknown): OperatorError {
   const message = hasReason(error, 'login')
     ? `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`
-    : `The embedded PostgreSQL does not start: ${messageOf(error)}. See ${logOf(directory)}`
+    : `The embedded PostgreSQL does not start: ${toMessage(error)}. See ${logOf(directory)}`
   return new OperatorError(message, { cause: error })
 }

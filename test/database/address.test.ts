@@ -1,7 +1,6 @@
 import pg from 'pg'
 import t from 'tap'
-import { nameOfAddress } from '../../src/database/address.ts'
-import { sessionConfig } from '../../src/database/session.ts'
+import { parseAddress } from '../../src/database/address.ts'
 
 /** What pg connects with. */
 const connectionOf = (config: pg.ClientConfig): object => {
@@ -9,7 +8,7 @@ const connectionOf = (config: pg.ClientConfig): object => {
   return { host, port, user, database, password }
 }
 
-t.test('an address is passed on as it is, and shown by its host, port and database', (t) => {
+t.test('an address is read as pg reads it, and shown by its host, port and database', (t) => {
   for (const [url, name] of [
     ['postgres://h/db', 'h:5432/db'],
     ['postgresql://u:p%40@h:5433/db?sslmode=verify-full', 'h:5433/db'],
@@ -22,12 +21,42 @@ t.test('an address is passed on as it is, and shown by its host, port and databa
     ['postgres://u@ignored:5433/db?host=h', 'h:5433/db'],
     ['postgres://u:p%2B+%20@h/?options=-c%20a%3D1%2B1+-c%20b=2&user=a%26b', 'h:5432'],
   ] as const) {
-    t.strictSame(connectionOf(sessionConfig(url, '')), connectionOf({ connectionString: url }), url)
-    t.equal(nameOfAddress(url), name, url)
+    const address = parseAddress(url)
+    t.strictSame(connectionOf(address.config), connectionOf({ connectionString: url }), url)
+    t.equal(address.name, name, url)
   }
-  t.strictSame(
-    sessionConfig('postgres://h/db?connection=x&lock_timeout=1', ''),
-    sessionConfig('postgres://h/db', ''),
-  )
+  t.end()
+})
+
+t.test('every password and name that is encoded arrives, and nothing of it is shown', (t) => {
+  const texts = [
+    '#',
+    '@',
+    '/',
+    '?',
+    '%',
+    '%41',
+    '%zz',
+    ' ',
+    'a b%4a',
+    '&x=1',
+    ':',
+    '\\',
+    '"',
+    "'",
+    '[',
+    'ö犬😀',
+    '\u202e',
+    '\n',
+  ]
+  for (const text of texts) {
+    const encoded = encodeURIComponent(text)
+    const { config, name } = parseAddress(`postgres://u${encoded}:${encoded}@h/d${encoded}`)
+    t.match(config, { user: `u${text}`, password: text, database: `d${text}` }, text)
+    t.equal(name, `h:5432/d${text}`)
+    t.match(parseAddress(`postgres://h/?password=${encoded}`).config, { password: text })
+  }
+  for (const raw of ['a b', 'ö犬😀', '"|^<>', 'a@b'])
+    t.match(parseAddress(`postgres://u:${raw}@h/db`).config, { password: raw, host: 'h' }, raw)
   t.end()
 })

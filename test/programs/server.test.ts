@@ -181,7 +181,7 @@ t.test('the message of a start that fails says what to do, without secrets', atO
   wrongLogin.username = 'nobody_here'
   wrongLogin.password = 'the-wrong-one'
   for (const [databaseUrl, message, env = {}] of [
-    [`${url}?ssl%1b[31m`, /not ssl\\u001b\[31m: /],
+    [`${url}?ssl%1b[31m`, /, not ssl\\u001b\[31m$/m],
     [url, /^The service cannot listen: .* nowhere\.invalid\. Set HOST /, { HOST: 'nowhere.invalid' }],
     [`${url}?options=-c%20work_mem=x`, /refuses .*"work_mem".* Check DATABASE_URL/],
     [`postgres://u@${scram}/db`, /refuses .* client password must be a string.* Check DATABASE_URL/],
