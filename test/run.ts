@@ -12,6 +12,7 @@ import { availableParallelism } from 'node:os'
 import path from 'node:path'
 import { text } from 'node:stream/consumers'
 import { chooseBalancer } from './support/containers.ts'
+import { NODE_WARNING } from './support/program.ts'
 import { makeRunFolder } from './support/run-folder.ts'
 import { startTestServer } from './support/server.ts'
 
@@ -78,7 +79,7 @@ async function run(file: string, env: NodeJS.ProcessEnv): Promise<boolean> {
   const began = performance.now()
   const child = spawn(process.execPath, [...FLAGS, compiled], {
     env,
-    stdio: ['ignore', 'pipe', 'inherit'],
+    stdio: ['ignore', 'pipe', 'pipe'],
     // A process group of its own, so that its end reaches the programs that it has started.
     detached: true,
     timeout: 1000 * LIMIT_SECONDS,
@@ -87,13 +88,17 @@ async function run(file: string, env: NodeJS.ProcessEnv): Promise<boolean> {
   const end = (): void => endGroup(child)
   interruption.signal.addEventListener('abort', end)
   const output = text(child.stdout)
+  const errors = text(child.stderr)
   const [code] = await once(child, 'exit')
   interruption.signal.removeEventListener('abort', end)
   end()
+  process.stderr.write(await errors)
+  // The service and commands run in this process, too.
+  const passed = code === 0 && !NODE_WARNING.test(await errors)
   if (code !== 0) console.log(failuresIn(await output))
   const seconds = Math.round((performance.now() - began) / 1000)
-  console.log(`${code === 0 ? 'ok' : 'not ok'} ${file} # ${seconds} s`)
-  return code === 0
+  console.log(`${passed ? 'ok' : 'not ok'} ${file} # ${seconds} s`)
+  return passed
 }
 
 /** Everything in the output of a file that has not passed. */

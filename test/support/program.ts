@@ -13,6 +13,9 @@ const compiled = path.resolve('.test-build/src')
 export const programFile = (name: 'server' | 'cli', folder = compiled): string =>
   path.join(folder, `${name}.js`)
 
+/** A warning of Node, which a program must not print beside its own lines. */
+export const NODE_WARNING = /^\(node:\d+\) .*Warning: .*$/m
+
 /** What a program did until it ended. */
 export interface Outcome {
   readonly code: number | null
@@ -50,7 +53,7 @@ export async function startProgram(
   })
 }
 
-/** Starts a command. It does not outlive the test. */
+/** Starts a command. It does not outlive the test, which fails if Node prints a warning. */
 export function run(
   t: Test,
   command: string,
@@ -70,6 +73,8 @@ export function run(
     child.kill('SIGKILL')
     // A program that is missing fails the test that started it, not what comes after.
     await ended.catch(() => {})
+    const [warning] = NODE_WARNING.exec(stderr) ?? []
+    if (warning !== undefined) throw new Error(`${command} ${args.join(' ')} printed ${warning}`)
   })
   return {
     process: child,
