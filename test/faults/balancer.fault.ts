@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { appendFile, copyFile, cp, mkdir, readFile, rename, writeFile } from 'node:fs/promises'
-import { Agent, createServer } from 'node:http'
+import { Agent, createServer, type IncomingMessage } from 'node:http'
 import { type AgentOptions, Agent as SecureAgent } from 'node:https'
 import { connect, type Socket } from 'node:net'
 import path from 'node:path'
@@ -137,6 +137,31 @@ t.test('a body that does not arrive gets the error body from HAProxy, and reache
   t.equal(backend.served, 0)
 })
 
+t.test(
+  'a request to change the protocol reaches the service as any other, and so does the next',
+  async (t) => {
+    const received: IncomingMessage[] = []
+    const server = createServer((request, response) => {
+      if (request.url !== '/readyz') received.push(request)
+      request.resume().on('end', () => response.end('answer'))
+    })
+    const { port } = await startBalancer(t, [await listen(t, server)])
+    const update = (head: string): string =>
+      `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\n${head}Content-Length: 30\r\n\r\nGET /smuggled HTTP/1.1\r\nHos:\r\n`
+    const upgrade =
+      'Connection: keep-alive, Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAA\r\n'
+    const answers = await sendRaw(port, update(upgrade) + update('Connection: close\r\n'))
+    t.equal(answers.match(/answer/g)?.length, 2)
+    t.strictSame(
+      received.map(({ method, url }) => `${method} ${url}`),
+      ['PATCH /v1/inventory/1', 'PATCH /v1/inventory/1'],
+    )
+    for (const { headers } of received)
+      t.notMatch(Object.keys(headers).join(), /upgrade|http2-settings/, 'no header of the connection is left')
+    t.notMatch(received[0]?.headers.connection, /upgrade/i)
+  },
+)
+
 t.test('errors of the service and the address of the caller come through HAProxy', async (t) => {
   const database = await testDatabase(t, { empty: true })
   const server = await startServer(t, { DATABASE_URL: database.url, TRUST_PROXY: '127.0.0.1' })
@@ -230,9 +255,9 @@ t.test('HAProxy logs and counts what it answers itself, but no key', async (t) =
   await sendRaw(port, 'no HTTP\r\n\r\n')
   const [, first = '', second = ''] = await output(/^({.*})\n({.*})$/m)
   const { time, ...line } = JSON.parse(first)
-  t.ok(Math.abs(Date.parse(time) - Date.now()) < 60_000)
+  t.ok(Math.abs(time - Date.now()) < 60_000, 'the time is a number, as in the log of the service')
   const connection = '127.0.0.1'
-  t.match(line, { status: 429, error: 'too_many_requests', client: '203.0.113.8', connection })
+  t.match(line, { level: 40, status: 429, error: 'too_many_requests', client: '203.0.113.8', connection })
   t.match(line, { method: 'GET', path: long.slice(0, 256) })
   t.match(JSON.parse(second), { status: 400, client: '-', connection })
   const { text } = await callerOf(metrics)('GET', '/metrics')
