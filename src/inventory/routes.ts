@@ -17,9 +17,9 @@ import { ActiveDownloads } from './list/delivery/active-downloads.ts'
 import { sendList } from './list/delivery/response.ts'
 import type { ListReader } from './list/reads/reader.ts'
 import type { InventoryStatistics } from './statistics.ts'
-import { SkippedRowError } from './updates/batch.ts'
 import { type BatchTracer, UpdateQueue, type UpdateTimes } from './updates/queue.ts'
 import type { UpdateRepository } from './updates/repository.ts'
+import { SkippedRowError } from './updates/settle-made.ts'
 
 export interface InventoryOptions {
   readonly reader: ListReader

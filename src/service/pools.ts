@@ -44,8 +44,8 @@ export function createPools(options: PoolsOptions, limits: typeof databaseLimits
   return {
     /** The texts of all statements of requests, which readiness plans. */
     planned: {
-      required: [...listed.required, ...updateTexts.required, ACTIVE_KEYS],
-      optional: [...listed.optional, ...updateTexts.optional],
+      required: [...listed.required, ...updateTexts, ACTIVE_KEYS],
+      optional: listed.optional,
     },
     /** For updates, and for the count of the entries. */
     requests,

@@ -23,17 +23,3 @@ t.test('a server that lacks a feature is a reason not to be ready, and no reques
   for (const { status, text } of await Promise.all([send('GET', '/v1/inventory'), ...updates]))
     t.ok([200, 503].includes(status), `${status}: ${text}`)
 })
-
-t.test('a server that cannot skip locked rows serves all updates', async (t) => {
-  const database = await testDatabase(t, { entries: 40 })
-  const server = await startLackingServer(t, database.url, 'SKIP LOCKED')
-  const { send, update } = await startApp(t, server.url)
-  t.equal((await send('GET', '/readyz')).status, 200)
-  const release = await database.hold('SELECT FROM inventory WHERE pet_id <= 5 FOR UPDATE')
-  let answered = 0
-  const answers = Array.from({ length: 40 }, (_, index) => update(index + 1, 3).finally(() => answered++))
-  for (const { status } of await Promise.all(answers.slice(5))) t.equal(status, 200)
-  t.equal(answered, 35, 'those of the locked rows still wait')
-  await release()
-  for (const { status } of await Promise.all(answers)) t.equal(status, 200)
-})

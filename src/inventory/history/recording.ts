@@ -1,3 +1,4 @@
+import { OperatorError } from '../../database/operator-error.ts'
 import type { StatementRunner } from '../../database/statement.ts'
 
 /** The events that are recorded, and the transition tables of their triggers (PostgreSQL manual, CREATE TRIGGER). */
@@ -8,25 +9,38 @@ const events = {
   truncate: '',
 } as const
 
-/** SQL condition for a row of `pg_trigger` which shows that updates of its table are recorded. */
-export const IS_RECORDING = "(tgname = 'inventory_history_update' AND tgenabled <> 'D')"
+/** The triggers of the inventory that record its changes, whatever their names are. */
+const RECORDING_TRIGGERS = `pg_trigger WHERE pg_trigger.tgrelid = to_regclass('inventory')
+    AND pg_trigger.tgfoid = to_regprocedure('record_inventory_history()')`
+
+/** SQL condition that updates of the inventory are recorded (16, as in `pg_trigger.h`). */
+export const IS_RECORDING = `EXISTS (SELECT FROM ${RECORDING_TRIGGERS}
+    AND pg_trigger.tgenabled <> 'D' AND pg_trigger.tgtype & 16 <> 0)`
 
 /** Returns whether changes are recorded now. */
 export async function isRecording(database: StatementRunner): Promise<boolean> {
-  const rows = await database.query(
-    `SELECT FROM pg_trigger WHERE tgrelid = to_regclass('inventory') AND ${IS_RECORDING}`,
-  )
+  const rows = await database.query(`SELECT WHERE ${IS_RECORDING}`)
   return rows.length > 0
 }
 
 /**
  * Records all changes of the stock that are made after the transaction. Updates of servers name their callers once these have
- * noticed. Needs the owner of the tables. Waits for the writers of the table, for at most a second.
+ * noticed. Must run as the owner of the tables. Waits for the writers of the table, for at most a second.
+ *
+ * @throws {OperatorError} if a trigger of the operator's own has the name of one that records
  */
 export async function startRecording(transaction: StatementRunner): Promise<void> {
   await stopRecording(transaction)
   for (const [event, tables] of Object.entries(events)) {
     const trigger = `inventory_history_${event}`
+    const others = await transaction.query(
+      `SELECT FROM pg_trigger WHERE pg_trigger.tgrelid = to_regclass('inventory') AND pg_trigger.tgname = '${trigger}'`,
+    )
+    if (others.length > 0)
+      throw new OperatorError(
+        `The table inventory has a trigger ${trigger} with a function of your own. Rename it, for example: ` +
+          `ALTER TRIGGER ${trigger} ON inventory RENAME TO own_${event}.`,
+      )
     await transaction.query(
       `CREATE TRIGGER ${trigger} AFTER ${event} ON inventory ${tables}
        FOR EACH STATEMENT EXECUTE FUNCTION record_inventory_history()`,
@@ -39,8 +53,9 @@ export async function startRecording(transaction: StatementRunner): Promise<void
 /** Ends the recording and keeps what is recorded. Waits for the readers and writers of the table, for at most a second. */
 export async function stopRecording(transaction: StatementRunner): Promise<void> {
   // Updates wait behind the lock, and are rejected after two seconds; see `UpdateTimes`.
-  await transaction.query("SET LOCAL lock_timeout = '1s'")
-  for (const event of Object.keys(events)) {
-    await transaction.query(`DROP TRIGGER IF EXISTS inventory_history_${event} ON inventory`)
-  }
+  await transaction.query("SET LOCAL lock_timeout = '1s'; LOCK TABLE inventory IN SHARE ROW EXCLUSIVE MODE")
+  const triggers = await transaction.query<{ name: string }>(
+    `SELECT quote_ident(pg_trigger.tgname) AS name FROM ${RECORDING_TRIGGERS}`,
+  )
+  for (const { name } of triggers) await transaction.query(`DROP TRIGGER ${name} ON inventory`)
 }

@@ -3,10 +3,10 @@ import { setTimeout } from 'node:timers/promises'
 import type { Context } from '@opentelemetry/api'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
-import { type Batch, type BatchResult, sendBatch } from './batch.ts'
-import { PendingUpdates, type QueuedState } from './pending-updates.ts'
+import { type Batch, type BatchKind, PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
+import { settleMade } from './settle-made.ts'
 
 /** Links the trace of a statement to the traces of the requests that it serves. */
 export interface BatchTracer {
@@ -20,35 +20,45 @@ export interface BatchTracer {
 export interface UpdateTimes {
   /** How long after its arrival an update may still be sent. After that, it is rejected. */
   readonly wait: number
-  /** Interval between checks for late updates. */
+  /** How long a statement is in flight before it is slow. */
+  readonly slow: number
+  /** Interval between checks for late updates and slow statements. */
   readonly check: number
-  /** Minimum interval between the statements of an update that is held. */
+  /** Minimum interval between the individual statements of an update. */
   readonly retry: number
 }
 
-export const updateTimes: UpdateTimes = { wait: 2000, check: 100, retry: 50 }
+export const updateTimes: UpdateTimes = { wait: 2000, slow: 500, check: 100, retry: 50 }
 
 /**
- * Maximum statements in flight by the state of their updates. While PostgreSQL executes one batch, another is in transit; with more,
- * batches are smaller, and each update takes more CPU time. Each statement of held updates occupies a connection until the lock
- * timeout. As held updates and those that are apart have connections of their own, they never delay batches.
+ * Maximum statements in flight. While PostgreSQL executes one shared batch, another is in transit; with more, batches are smaller, and
+ * each update takes more CPU time. An individual statement may occupy its connection until the lock timeout. As each kind has
+ * connections of its own, no trouble delays shared batches.
  */
-const MAX_STATEMENTS: Readonly<Record<QueuedState, number>> = { waiting: 2, held: 3, apart: 4 }
+const MAX_IN_FLIGHT: Readonly<Record<BatchKind, number>> = { shared: 2, individual: 3, apart: 4 }
 
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit: the oldest
- * update of each pet. `PendingUpdates` has the states of an update and decides which share a statement; this class decides when it is
- * sent; `sendBatch` sends it and decides its updates.
+ * update of each pet. This class decides when, and `PendingUpdates` which of them, and what follows from the result of the statement:
  *
- * Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
+ * | PostgreSQL responds                     | Result           | Next                                               |
+ * | --------------------------------------- | ---------------- | -------------------------------------------------- |
+ * | with rows                               | made             | 200; those of pets without a row: see `settleMade` |
+ * | with a lock timeout                     | locked           | sent again                                         |
+ * | with any other ERROR                    | rejected         | a batch of several is sent again, else rejected    |
+ * | not, or that the server is read-only    | unavailable      | rejected                                           |
+ * | not, or with the end of the connection  | unknown          | rejected, never sent again                         |
+ *
+ * A statement that is in flight for `UpdateTimes.slow` is slow. If it is shared, it counts among those apart from then on, and the next
+ * batch takes its place. Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  */
 export class UpdateQueue {
   readonly #repository: UpdateRepository
+  readonly #statistics: InventoryStatistics
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
-  readonly #pending: PendingUpdates
-  /** Statements in flight, by the state of their updates before. */
-  readonly #inFlight: Record<QueuedState, number> = { waiting: 0, held: 0, apart: 0 }
+  readonly #pending = new PendingUpdates()
+  #inFlight: Batch[] = []
   #isScheduled = false
   /** Number of updates in the last statement. */
   #batchSize = 0
@@ -61,7 +71,7 @@ export class UpdateQueue {
     times = updateTimes,
   ) {
     this.#repository = repository
-    this.#pending = new PendingUpdates(statistics)
+    this.#statistics = statistics
     this.#tracer = tracer
     this.#times = times
   }
@@ -89,7 +99,7 @@ export class UpdateQueue {
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
-    const isSingle = this.#inFlight.waiting === 0 && this.#batchSize <= 1
+    const isSingle = this.#batchSize <= 1 && this.#count('shared') === 0
     const defer = isSingle ? queueMicrotask : setImmediate
     defer(() => {
       this.#isScheduled = false
@@ -97,51 +107,81 @@ export class UpdateQueue {
     })
   }
 
-  #dispatch(): void {
-    const pending = this.#pending
-    const { updateConnections } = this.#repository
-    pending.isIndividual = this.#repository.table().isDistributed
-    const held = Math.min(MAX_STATEMENTS.held, updateConnections - MAX_STATEMENTS.waiting)
-    const waiting = pending.isIndividual ? updateConnections - held : MAX_STATEMENTS.waiting
-    const apart = Math.max(1, Math.min(MAX_STATEMENTS.apart, updateConnections - waiting - held))
-    // First, because their updates often are older than others of the same pets.
-    this.#start('apart', apart, () => pending.takeApart())
-    this.#start('waiting', waiting, () => pending.takeWaiting())
-    this.#start('held', held, () => pending.takeHeld())
+  #count(kind: BatchKind): number {
+    let count = 0
+    for (const batch of this.#inFlight) if (batch.kind === kind) count++
+    return count
   }
 
-  /** Sends statements until `max` of them are in flight, or nothing is left to take. */
-  #start(state: QueuedState, max: number, take: () => Batch): void {
-    while (this.#inFlight[state] < max) {
+  /** How many statements of a kind may be in flight, with the connections that there are. */
+  #limit(kind: BatchKind): number {
+    const { updateConnections } = this.#repository
+    const individual = Math.min(MAX_IN_FLIGHT.individual, updateConnections - MAX_IN_FLIGHT.shared)
+    const shared = this.#pending.isIndividual ? updateConnections - individual : MAX_IN_FLIGHT.shared
+    const apart = Math.max(1, Math.min(MAX_IN_FLIGHT.apart, updateConnections - shared - individual))
+    return { shared, individual, apart }[kind]
+  }
+
+  #dispatch(): void {
+    const pending = this.#pending
+    pending.isIndividual = this.#repository.table().isDistributed
+    // First, because their updates often are older than others of the same pets.
+    this.#start('apart', () => pending.takeApart())
+    this.#start('shared', () => pending.takeShared())
+    this.#start('individual', () => pending.takeIndividual())
+    this.#statistics.waitingUpdates = pending.size
+  }
+
+  /** Sends batches of a kind until as many as may be are in flight, or none is left to take. */
+  #start(kind: BatchKind, take: () => Batch | undefined): void {
+    for (let left = this.#limit(kind) - this.#count(kind); left > 0; left--) {
       const batch = take()
-      if (batch.updates.length === 0) return
-      void this.#send(state, batch)
+      if (batch === undefined) return
+      void this.#send(batch)
     }
   }
 
-  async #send(state: QueuedState, batch: Batch): Promise<void> {
-    const sentAt = performance.now()
-    this.#inFlight[state]++
-    this.#batchSize = batch.updates.length
-    const send = (): Promise<BatchResult> => sendBatch(this.#repository, batch)
-    const contexts = batch.updates.flatMap(({ context }) => context ?? [])
-    const result = await (this.#tracer?.run(contexts, send) ?? send())
+  async #send(batch: Batch): Promise<void> {
+    const { updates, skipsLocked, sentAt } = batch
+    this.#inFlight.push(batch)
+    this.#batchSize = updates.length
+    this.#statistics.batches.observe(updates.length)
+    const serve = async () => {
+      const result = await this.#repository.setQuantities(updates, skipsLocked)
+      const isMade = result.kind === 'made'
+      return { result, undecided: isMade ? await settleMade(this.#repository, batch, result.entries) : [] }
+    }
+    const contexts = updates.flatMap(({ context }) => context ?? [])
+    const { result, undecided } = await (this.#tracer?.run(contexts, serve) ?? serve())
+    const isQueuedAgain = result.kind === 'locked' || undecided.length > 0
     // A trigger may give up a lock at once.
-    if (state === 'held' && result.undecided.length > 0)
-      await setTimeout(sentAt + this.#times.retry - performance.now())
-    this.#inFlight[state]--
-    this.#pending.onResult(batch, result, sentAt)
-    // What is sent again must not be late. Otherwise, the timer is enough.
-    if (result.undecided.length > 0) this.#check()
+    if (batch.kind === 'individual' && isQueuedAgain)
+      await setTimeout(Math.max(0, sentAt + this.#times.retry - performance.now()))
+    this.#inFlight = this.#inFlight.filter((other) => other !== batch)
+    if (result.kind === 'made') this.#pending.onMade(batch, undecided)
+    else if (result.kind === 'locked') this.#pending.onLocked(batch)
+    else if (result.kind === 'rejected') this.#pending.onRejected(batch, result.error)
+    else this.#pending.onFailed(batch, result.error)
+    // What is sent again must not be late. Without such updates, the timer is enough.
+    if (isQueuedAgain || result.kind === 'rejected') this.#check()
     else this.#dispatch()
   }
 
   #check(): void {
-    this.#pending.rejectLate(performance.now() - this.#times.wait)
+    const now = performance.now()
+    this.#pending.rejectLate(now - this.#times.wait)
+    for (const batch of this.#inFlight) this.#checkSlow(batch, now)
     this.#dispatch()
     // The timer is stopped only here: otherwise a single caller would start and stop it with each update.
     if (!this.#pending.isEmpty) return
     clearInterval(this.#timer)
     this.#timer = undefined
+  }
+
+  /** Moves a batch that has become slow to those apart, as soon as there is a place among them. */
+  #checkSlow(batch: Batch, now: number): void {
+    if (!batch.isSlow && now - batch.sentAt > this.#times.slow) this.#pending.onSlow(batch)
+    const isMoved = batch.isSlow && batch.kind === 'shared' && !this.#pending.isIndividual
+    if (isMoved && this.#count('apart') < this.#limit('apart')) batch.kind = 'apart'
   }
 }

@@ -8,20 +8,14 @@ const REFRESH_MS = 1000
 /** A state that is older says nothing about the history. */
 export const MAX_AGE_MS = 2000
 
-/** Citus creates a trigger of this name on each table that it manages: one that it distributes or copies, or a local one. */
-const IS_DISTRIBUTED = "tgname LIKE 'truncate\\_trigger\\_%'"
-
-/** Triggers for each row (1) before (2) or instead of (64) an update (16), as in `pg_trigger.h`, and rules on update (2). */
-const SKIPPING_RULES = `SELECT string_agg(name, ', ' ORDER BY name) FROM (
-    SELECT tgname FROM pg_trigger
-    WHERE tgrelid = to_regclass('inventory') AND tgenabled <> 'D' AND tgtype & 17 = 17 AND tgtype & 66 <> 0
-    UNION ALL SELECT rulename FROM pg_rewrite WHERE ev_class = to_regclass('inventory') AND ev_type = '2'
-  ) AS rule (name)`
+/** Each table that Citus manages has a trigger of Citus's own: one that it distributes or copies, or a local one. */
+const IS_DISTRIBUTED = `EXISTS (SELECT FROM pg_trigger
+    JOIN pg_depend ON pg_depend.classid = 'pg_proc'::regclass AND pg_depend.objid = pg_trigger.tgfoid AND pg_depend.deptype = 'e'
+    JOIN pg_extension ON pg_extension.oid = pg_depend.refobjid AND pg_extension.extname = 'citus'
+    WHERE pg_trigger.tgrelid = to_regclass('inventory'))`
 
 /** The statement that reads the state. */
-export const TABLE_STATE = `SELECT coalesce(bool_or(${IS_RECORDING}), false) AS "namesCallers",
-    coalesce(bool_or(${IS_DISTRIBUTED}), false) AS "isDistributed", coalesce((${SKIPPING_RULES}), 'unknown') AS "skippingRules"
-  FROM pg_trigger WHERE tgrelid = to_regclass('inventory')`
+export const TABLE_STATE = `SELECT ${IS_RECORDING} AS "namesCallers", ${IS_DISTRIBUTED} AS "isDistributed"`
 
 /** What updates depend on that operators may change while the service runs. */
 export interface TableState {
@@ -37,8 +31,6 @@ export interface TableState {
    * distributes.
    */
   readonly namesCallers: boolean
-  /** The names of the triggers and rules that may keep a row as it is without an error, separated by commas. */
-  readonly skippingRules: string
 }
 
 /**
@@ -46,7 +38,7 @@ export interface TableState {
  * old, also when it is created.
  */
 export function tableState(database: StatementRunner): () => TableState {
-  let state: TableState = { isDistributed: false, namesCallers: true, skippingRules: 'unknown' }
+  let state: TableState = { isDistributed: false, namesCallers: true }
   let readAt = Number.NEGATIVE_INFINITY
   let nextRead = Number.NEGATIVE_INFINITY
 

@@ -48,32 +48,3 @@ t.test(
     t.equal((await update(1, 6)).status, 200)
   },
 )
-
-/** Rules of an operator, of which the second one cannot be combined with statements that skip locked rows. */
-const rules = {
-  'DO ALSO INSERT': `CREATE TABLE audit (pet_id bigint, quantity integer);
-    CREATE RULE audit AS ON UPDATE TO inventory DO ALSO INSERT INTO audit VALUES (NEW.pet_id, NEW.quantity)`,
-  'DO INSTEAD UPDATE': `ALTER TABLE inventory RENAME TO stock; CREATE VIEW inventory AS SELECT * FROM stock;
-    CREATE RULE stock AS ON UPDATE TO inventory DO INSTEAD
-      UPDATE stock SET quantity = NEW.quantity WHERE pet_id = OLD.pet_id RETURNING *`,
-}
-
-for (const [rule, definition] of Object.entries(rules)) {
-  t.test(`with a rule ${rule}, the service is ready, and locked rows delay no other updates`, async (t) => {
-    const { database, send, update, updateAll } = await startService(t, 100)
-    await database.query(definition)
-    t.equal((await send('GET', '/readyz')).status, 200)
-    const table = rule.startsWith('DO ALSO') ? 'inventory' : 'stock'
-    const release = await database.hold(`SELECT FROM ${table} WHERE pet_id <= 20 FOR UPDATE`)
-    let answered = 0
-    const locked = Array.from({ length: 20 }, (_, index) => update(index + 1, 5).finally(() => answered++))
-    for (let round = 1; round <= 3; round++) {
-      for (const { status, text } of await updateAll(80, round, 21)) t.equal(status, 200, text)
-    }
-    t.equal(answered, 0, 'all of it happened while the callers of the locked ones still waited')
-    await release()
-    for (const { status } of await Promise.all(locked)) t.equal(status, 200)
-    if (rule.startsWith('DO ALSO'))
-      t.equal((await database.query('SELECT FROM audit WHERE pet_id > 20')).length, 240)
-  })
-}

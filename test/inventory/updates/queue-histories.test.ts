@@ -1,17 +1,14 @@
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import fc from 'fast-check'
-import pg from 'pg'
 import t from 'tap'
-import { StatementError } from '../../../src/database/statement-error.ts'
 import { isMet } from '../../../src/inventory/entry/condition.ts'
 import type { InventoryItem } from '../../../src/inventory/entry/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import type { QuantityUpdate } from '../../../src/inventory/updates/quantity-update.ts'
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
-import type { UpdateRepository } from '../../../src/inventory/updates/repository.ts'
+import type { StatementResult, UpdateRepository } from '../../../src/inventory/updates/repository.ts'
 import type { TableState } from '../../../src/inventory/updates/table-state.ts'
-import type { UpdatedRow } from '../../../src/inventory/updates/update-statements.ts'
-import { eventually } from '../../support/eventually.ts'
+import { until } from '../../support/eventually.ts'
 
 const HISTORIES = 400
 const UPDATES = 60
@@ -54,10 +51,10 @@ class RandomRepository implements UpdateRepository {
   }
 
   table(): TableState {
-    return { isDistributed: this.#isDistributed, namesCallers: false, skippingRules: '' }
+    return { isDistributed: this.#isDistributed, namesCallers: false }
   }
 
-  async setQuantities(updates: readonly QuantityUpdate[], skipsLocked: boolean) {
+  async setQuantities(updates: readonly QuantityUpdate[], skipsLocked: boolean): Promise<StatementResult> {
     if (this.#isDistributed && updates.length > 1) this.errors.push('Citus got several updates at once')
     for (const { petId } of updates) {
       if (this.#inFlight.has(petId)) this.errors.push(`Pet ${petId} is in two statements`)
@@ -71,9 +68,9 @@ class RandomRepository implements UpdateRepository {
     }
   }
 
-  async entriesOf(petIds: readonly bigint[]): Promise<Map<bigint, InventoryItem>> {
+  async findEntries(petIds: readonly bigint[]): Promise<Map<bigint, InventoryItem>> {
     await this.#delay()
-    if (this.#random() % 8 === 0) throw new StatementError(new Error('There is no response'), 'unknown')
+    if (this.#random() % 8 === 0) throw new Error('There is no response')
     return new Map([...this.entries].filter(([petId]) => petIds.includes(petId)))
   }
 
@@ -81,12 +78,12 @@ class RandomRepository implements UpdateRepository {
     for (let left = this.#random() % 6; left > 0; left--) await setImmediate()
   }
 
-  #decide(updates: readonly QuantityUpdate[], skipsLocked: boolean): Map<bigint, UpdatedRow> {
+  #decide(updates: readonly QuantityUpdate[], skipsLocked: boolean): StatementResult {
     const outcome = outcomes[this.#random() % outcomes.length]
-    if (outcome === 'time out' || (outcome === 'lock a row' && !skipsLocked)) throw errorOf('55P03')
-    if (outcome === 'reject') throw errorOf('23514')
-    if (outcome === 'lose') throw new StatementError(new Error('The connection is lost'), 'unknown')
-    const rows = new Map<bigint, UpdatedRow>()
+    if (outcome === 'time out' || (outcome === 'lock a row' && !skipsLocked)) return { kind: 'locked' }
+    if (outcome === 'reject') return rejected
+    if (outcome === 'lose') return { kind: 'unknown', error: new Error('The connection is lost') }
+    const entries = new Map<bigint, InventoryItem>()
     for (const [index, { petId, quantity, condition, caller }] of updates.entries()) {
       const entry = this.entries.get(petId)
       if (entry === undefined || (index === 0 && outcome === 'lock a row')) continue
@@ -97,18 +94,13 @@ class RandomRepository implements UpdateRepository {
         this.#stored.set(name, quantity)
         this.entries.set(petId, { ...entry, quantity })
       }
-      if (isUpdated) rows.set(petId, { ...entry, quantity, key: petId })
+      if (isUpdated) entries.set(petId, { ...entry, quantity })
     }
-    return rows
+    return { kind: 'made', entries }
   }
 }
 
-function errorOf(code: string): Error {
-  const error = new pg.DatabaseError('an error', 0, 'error')
-  error.code = code
-  error.routine = 'ProcessInterrupts'
-  return new StatementError(error, 'rolledBack')
-}
+const rejected: StatementResult = { kind: 'rejected', error: new Error('A constraint rejects it') }
 
 /** How long updates may wait: for ever, or so shortly that many are late. */
 const waits = { 'without limits': 60_000, 'with short limits': 3 }
@@ -121,7 +113,12 @@ for (const [limits, wait] of Object.entries(waits)) {
         const random = endless(numbers)
         const repository = new RandomRepository(random, isDistributed)
         const statistics = new InventoryStatistics()
-        const queue = new UpdateQueue(repository, statistics, undefined, { wait, check: 1, retry: 1 })
+        const queue = new UpdateQueue(repository, statistics, undefined, {
+          wait,
+          slow: 60_000,
+          check: 1,
+          retry: 1,
+        })
         let settled = 0
         for (let quantity = 1; quantity <= UPDATES; quantity++) {
           const petId = BigInt(1 + (random() % PETS))
@@ -161,13 +158,13 @@ t.test(
       const pending: (() => void)[] = []
       repository.setQuantities = async ([first, ...others]) => {
         // The first statement has all updates, of which PostgreSQL rejects one.
-        if (others.length === keys.length - 1) throw errorOf('23514')
+        if (others.length === keys.length - 1) return rejected
         await new Promise<void>((resolve) => pending.push(resolve))
         const senders = new Set([first, ...others].map((update) => update?.caller?.key?.name))
         t.equal(senders.size, 1)
-        throw errorOf('23514')
+        return rejected
       }
-      const timeouts = { wait: 60_000, check: 1, retry: 1 }
+      const timeouts = { wait: 60_000, slow: 60_000, check: 1, retry: 1 }
       const queue = new UpdateQueue(repository, new InventoryStatistics(), undefined, timeouts)
       const set = (name: string, petId: number) =>
         queue.set({ petId: BigInt(petId), quantity: 1, caller: { key: { name }, requestId: '' } })
@@ -185,28 +182,48 @@ t.test(
   },
 )
 
-t.test('the key of a slow statement is set apart, once others were faster', async (t) => {
+t.test('a slow statement gives its place to the next batch, and its keys are apart', async (t) => {
   const repository = new RandomRepository(() => 0, false)
-  const store = repository.setQuantities.bind(repository)
-  let isMixed = true
-  repository.setQuantities = async (updates, skipsLocked) => {
-    const keys = new Set(updates.map(({ caller }) => caller?.key?.name))
-    if (keys.has('slow')) {
-      isMixed = keys.size > 1
-      await setTimeout(700)
-    }
-    return store(updates, skipsLocked)
+  const slow: (() => void)[] = []
+  const senders: string[] = []
+  repository.setQuantities = async (updates) => {
+    const names = updates.map(({ caller }) => caller?.key?.name).join()
+    senders.push(names)
+    if (names.includes('slow')) await new Promise<void>((resolve) => slow.push(resolve))
+    const entries = updates.map(
+      ({ petId, quantity }) => [petId, { petId, quantity, status: 'sold' }] as const,
+    )
+    return { kind: 'made', entries: new Map(entries) }
   }
-  const queue = new UpdateQueue(repository, new InventoryStatistics())
-  const set = (name: string, petId: bigint) =>
-    queue.set({ petId, quantity: 1, caller: { key: { name }, requestId: '' } })
-  await eventually('a slow statement without updates of another key', async () => {
-    const slow = Promise.all([set('slow', 1n), set('good', 2n)])
-    // In the next statement.
-    await setImmediate()
-    for (let count = 0; count < 20; count++) await set('good', 3n)
-    await slow
-    return !isMixed
-  })
-  t.pass('they no longer share statements, though they always arrive together')
+  const times = { wait: 60_000, slow: 1, check: 1, retry: 1 }
+  const queue = new UpdateQueue(repository, new InventoryStatistics(), undefined, times)
+  let pets = 0n
+  const set = (name: string) =>
+    queue.set({ petId: pets++, quantity: 1, caller: { key: { name }, requestId: '' } })
+
+  const updates: Promise<unknown>[] = []
+  for (const keys of [
+    ['slow', 'good'],
+    ['slower', 'better'],
+  ]) {
+    updates.push(...keys.map(set))
+    // Longer than the limit, so that the timer of the queue has run.
+    await setTimeout(20)
+  }
+  t.strictSame(senders.splice(0), ['slow,good', 'slower,better'], 'both places were taken')
+  for (let count = 0; count < 10; count++) await set('good')
+  senders.length = 0
+  updates.push(set('slow'), set('slower'))
+  await set('good')
+  t.strictSame(senders.splice(0).sort(), ['good', 'slow', 'slower'], 'they no longer share statements')
+
+  for (let key = 0; key < 20; key++) {
+    updates.push(set(`slow ${key}`))
+    await setTimeout(2)
+  }
+  await until('all places to be taken', () => slow.length >= 6)
+  await setTimeout(20)
+  t.equal(slow.length, 6, 'two are shared, and four apart')
+  const settled = Promise.all(updates).then(() => true)
+  while (!(await Promise.race([settled, setImmediate(false)]))) for (const answer of slow.splice(0)) answer()
 })

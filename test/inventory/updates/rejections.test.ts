@@ -95,14 +95,11 @@ t.test('a trigger that skips a row that has the quantity has made the update', a
   t.match(await update(1, 5, { 'if-match': '"4-sold"' }), { status: 412, headers: { etag: '"5-sold"' } })
 })
 
-t.test('the log says that no error was raised, and which trigger may have skipped a row', async (t) => {
+t.test('the log says that no error was raised, but a trigger skipped the row', async (t) => {
   const { database, update, log } = await startService(t, 1)
-  await database.query(`${trigger('RETURN NULL')};
-    CREATE TRIGGER unused AFTER UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION act()`)
-  await eventually('the log to name the trigger', async () => {
-    t.match(await update(1, 5), { status: 400, text: /rejects this/ })
-    return log.some(({ err }) => /no error was raised.*: act"/.test(JSON.stringify(err)))
-  })
+  await database.query(trigger('RETURN NULL'))
+  t.match(await update(1, 5), { status: 400, text: /rejects this/ })
+  t.match(JSON.stringify(log), /no error was raised, but a trigger skipped the row/)
 })
 
 t.test('an update is never refused because its row is replaced or changes all the time', async (t) => {
@@ -133,8 +130,6 @@ t.test('a quantity that the store does not allow is refused, and no older update
   const role = await testRole(t)
   const ways = {
     constraint: 'ALTER TABLE inventory ADD CHECK (quantity <> 50)',
-    'check option of a view': `ALTER TABLE inventory RENAME TO stock;
-      CREATE VIEW inventory AS SELECT * FROM stock WHERE quantity <> 50 WITH CHECK OPTION`,
     'trigger that raises at the commit': trigger("IF NEW.quantity = 50 THEN RAISE 'no'; END IF", AT_COMMIT),
     'trigger that raises with an SQLSTATE of its own': trigger(
       "IF NEW.quantity = 50 THEN RAISE 'no' USING ERRCODE = 'IN001'; END IF",
