@@ -91,6 +91,8 @@ async function run(file: string, env: NodeJS.ProcessEnv): Promise<boolean> {
   const errors = text(child.stderr)
   const [code] = await once(child, 'exit')
   interruption.signal.removeEventListener('abort', end)
+  // Its children write what they have run when they end on their own.
+  if ('NODE_V8_COVERAGE' in process.env) await output
   end()
   process.stderr.write(await errors)
   // The service and commands run in this process, too.
