@@ -3,7 +3,7 @@ import { hasReason } from '../../database/statement-error.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './delivery/active-downloads.ts'
 import { coalesceReads } from './reads/coalesce-reads.ts'
-import type { ListReader, ListState, ListValidator } from './reads/reader.ts'
+import type { ListChanges, ListReader, ListState, ListValidator } from './reads/reader.ts'
 import { withChanges } from './serialized/pieces.ts'
 import { SerializedList } from './serialized/serialized-list.ts'
 
@@ -26,6 +26,9 @@ const maxChanges = (count: number): number => Math.max(Math.min(64, count >> 2),
  */
 const MAX_UNCHECKED_ENTRIES = 4096
 
+/** How long changes are not read after they took too long to find. */
+const CHANGES_PAUSE_MS = 60_000
+
 /**
  * Returns a function that returns the list as of a moment after the call, so that it includes every update that any process
  * acknowledged before. One read serves all callers that wait for it. If PostgreSQL reports no commit since the last one, the cached list
@@ -45,17 +48,36 @@ export function inventoryList(
   let isReused: boolean | undefined
   /** Whether the last read found changes, so that the next one probably finds some, too. */
   let expectsChanges = false
+  /** When changes may be read again, by `performance.now()`. */
+  let changesPausedUntil = Number.NEGATIVE_INFINITY
+
+  /** Returns undefined if the whole list must be read, now or, after an error, by the next call. */
+  const readChanges = async (former: SerializedList, state: ListState): Promise<ListChanges | undefined> => {
+    try {
+      return await reader.changesSince(state, maxChanges(former.count))
+    } catch (error) {
+      if (hasReason(error, 'canceled', 'late', 'unsupported'))
+        changesPausedUntil = performance.now() + CHANGES_PAUSE_MS
+      // Behind a pooler, the role's statement_timeout may be too short for changes; a read of all entries sets its own. Citus, which may
+      // have got the table meanwhile, refuses the statement.
+      if (hasReason(error, 'canceled', 'unsupported')) return undefined
+      throw error
+    }
+  }
 
   /** Returns undefined if the whole list must be read. */
   const update = async (former: SerializedList, state: ListState): Promise<CachedList | undefined> => {
     const unchanged = { list: former, state }
     if (!expectsChanges || former.count > MAX_UNCHECKED_ENTRIES) {
-      if (isSame(await reader.validator(), state)) return unchanged
+      const latest = await reader.validator()
+      if (isSame(latest, state)) return unchanged
+      if (latest.source !== state.source) return undefined
     }
+    if (performance.now() < changesPausedUntil) return undefined
     await downloads.waitForMemory(former)
     // The next read compares the validators first, unless this one finds changes.
     expectsChanges = false
-    const changes = await reader.changesSince(state, maxChanges(former.count))
+    const changes = await readChanges(former, state)
     // A different number means that entries were removed or added.
     if (changes?.count !== former.count) return undefined
     if (isSame(changes.state, state)) return unchanged

@@ -40,11 +40,15 @@ t.test('a list or an export that waited for a transaction that replaces the rows
   t.equal(stdout.trimEnd().split('\n').length, ENTRIES + 1)
 })
 
-for (const pooler of ['', 'transaction']) {
-  t.test(`a list waits for a lock, DATABASE_POOLER=${pooler}`, async (t) => {
+for (const [pooler, timeout] of [
+  ['', ''],
+  ['transaction', ''],
+  ['transaction', ' -c statement_timeout=300'],
+] as const) {
+  t.test(`a list waits for a lock, DATABASE_POOLER=${pooler}${timeout}`, async (t) => {
     await t.test('whatever isolation level and, behind a pooler, time limit the role has', async (t) => {
       const database = await testDatabase(t)
-      const settings = `-c default_transaction_isolation=serializable${pooler && ' -c statement_timeout=300'}`
+      const settings = `-c default_transaction_isolation=serializable${timeout}`
       const { send } = await startApp(t, `${database.url}?options=${encodeURIComponent(settings)}`, {
         env: { DATABASE_POOLER: pooler },
       })

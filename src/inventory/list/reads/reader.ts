@@ -137,19 +137,11 @@ export function listReader(lists: Pool) {
 
     /**
      * Reads the entries that were written since `state`, and counts all entries, in one statement. Removed entries are not
-     * reported. Returns undefined if the changes are unknown or more than `limit`, or if the server canceled the statement after
-     * its own time limit.
+     * reported. Returns undefined if the changes are unknown or more than `limit`.
      */
     async changesSince(state: ListState, limit: number): Promise<ListChanges | undefined> {
       const since = boundsOf(state.snapshot).xmin
-      const read = readRow<ChangesRow>(changes, BigInt.asUintN(32, since), limit)
-      const row = await read.catch((error: unknown) => {
-        // Behind a pooler, the role's statement_timeout may be too short for this statement; a read of all entries sets its
-        // own. A view, which may have replaced the table, has no system columns. The server may not know the statement.
-        if (hasReason(error, 'canceled', 'unknownColumn', 'unsupported')) return undefined
-        throw error
-      })
-      if (row === undefined) return undefined
+      const row = await readRow<ChangesRow>(changes, BigInt.asUintN(32, since), limit)
       const areKnown =
         row.isExact && boundsOf(row.snapshot).xmax - since < MAX_TRANSACTION_AGE && row.changed <= limit
       const latest = validatorOf(row)
