@@ -1,14 +1,15 @@
 /** Prints the OpenAPI document that the service serves at `/openapi.json`. Needs no database. */
 
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { version } from '../src/config/version.ts'
 import { createPool } from '../src/database/pool.ts'
 import { requestLimits } from '../src/database/time-limits.ts'
 import { appTimeouts, buildApp } from '../src/http/app.ts'
-import { RequestStatistics } from '../src/http/request-statistics.ts'
 import { listReader } from '../src/inventory/list/reads/reader.ts'
 import { InventoryStatistics } from '../src/inventory/statistics.ts'
 import { updateRepository } from '../src/inventory/updates/repository.ts'
+import { requestMetrics } from '../src/metrics/request-metrics.ts'
 
 // Never connects, because no statement is sent.
 const database = createPool({
@@ -17,13 +18,13 @@ const database = createPool({
   limits: requestLimits,
   onConnectionLost: () => {},
 })
-const { app } = await buildApp({
+const app = await buildApp({
   version,
   logger: pino({ level: 'silent' }),
-  findApiKey: () => undefined,
+  apiKeys: { find: () => undefined },
   inventory: { reader: listReader(database), repository: updateRepository(database, database) },
   readiness: async () => undefined,
-  requestStatistics: new RequestStatistics(),
+  metrics: requestMetrics(new Registry()),
   inventoryStatistics: new InventoryStatistics(),
   publicUrls: [],
   trustProxy: [],

@@ -1,15 +1,16 @@
 import type { Logger } from 'pino'
+import { Registry } from 'prom-client'
 import { ApiKeyCache, apiKeyIntervals } from './api-keys/cache.ts'
 import { endsOfKeys } from './api-keys/stored-keys.ts'
 import type { Config } from './config/load-config.ts'
 import { readinessOf } from './database/admin/readiness.ts'
 import { lastBackup } from './database/admin/server-status.ts'
 import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
-import { RequestStatistics } from './http/request-statistics.ts'
 import { listReader } from './inventory/list/reads/reader.ts'
 import { stockSample } from './inventory/reports/stock-sample.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
 import { updateRepository } from './inventory/updates/repository.ts'
+import { requestMetrics } from './metrics/request-metrics.ts'
 import { serviceMetrics } from './metrics/service-metrics.ts'
 import { createPools, databaseLimits } from './service/pools.ts'
 import { checkDatabase, warnOfKeys, warnOfSettings } from './service/start-checks.ts'
@@ -53,33 +54,32 @@ export async function startService(
   const apiKeys = new ApiKeyCache(probe, options.apiKeys, timings.apiKeys, log)
   const readiness = readinessOf(probe, requests, pools.planned)
   const inventoryStatistics = new InventoryStatistics()
-  const requestStatistics = new RequestStatistics()
-  const { app, close: closeApp } = await buildApp({
+  const register = new Registry()
+  const app = await buildApp({
     logger: log,
     version,
-    findApiKey: (key) => apiKeys.find(key),
+    apiKeys,
     inventory: { reader: listReader(lists), repository: updateRepository(requests, probe) },
     tracing,
     readiness,
-    requestStatistics,
+    metrics: requestMetrics(register),
     inventoryStatistics,
     publicUrls,
     trustProxy,
     timeouts: timings.app,
     ...overrides,
   })
-  const metrics = serviceMetrics({
+  const metrics = serviceMetrics(register, {
     notReadyKind: async () => (await readiness())?.kind,
     stock: stockSample(requests),
     lastBackup: () => lastBackup(probe).catch(() => undefined),
-    requests: requestStatistics,
     inventory: inventoryStatistics,
     pools: { requests, lists, probe },
     keysReadAt: () => apiKeys.refreshedAt,
     endsOfKeys: () => endsOfKeys(probe).catch(() => undefined),
   })
   const close = async (): Promise<void> => {
-    await closeApp()
+    await app.close()
     await apiKeys.close()
     await pools.close()
   }

@@ -12,7 +12,7 @@ const levels: readonly (readonly string[])[] = [
   ['tracing', 'config'],
   ['inventory'],
   ['inventory/list', 'inventory/updates', 'inventory/transfer', 'inventory/reports'],
-  ['inventory/history', 'inventory/statistics.ts'],
+  ['inventory/history', 'inventory/statistics.ts', 'metrics/request-metrics.ts'],
   ['inventory/entry', 'api-keys'],
   ['database/admin'],
   ['database', 'contract'],

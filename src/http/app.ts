@@ -1,36 +1,32 @@
-import { Server } from 'node:net'
-import { setTimeout } from 'node:timers/promises'
 import fastify, { type FastifyBaseLogger } from 'fastify'
-import type { FindApiKey } from '../api-keys/key.ts'
-import { ErrorBody } from '../contract/api-error.ts'
 import type { Readiness } from '../database/admin/readiness.ts'
 import { type InventoryOptions, inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 import { updateTimes } from '../inventory/updates/queue.ts'
+import type { RequestMetrics } from '../metrics/request-metrics.ts'
 import type { Tracing } from '../tracing/tracing.ts'
-import { routedTarget } from './ambiguity.ts'
-import { requireApiKey } from './authentication.ts'
-import { handleErrors } from './error-handler.ts'
-import { addHealthChecks } from './health.ts'
-import { httpServer, httpTimeouts } from './http-server.ts'
-import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
-import { refuseOtherMethods } from './methods.ts'
-import { generateOpenApi } from './openapi.ts'
-import { serveReference } from './reference.ts'
-import { addRequestHooks, requestId, requestLog } from './request-hooks.ts'
-import type { RequestStatistics } from './request-statistics.ts'
+import { toRoutedTarget } from './ambiguity.ts'
+import { type AuthenticationOptions, authentication } from './authentication.ts'
+import { connections } from './connections.ts'
+import { errors } from './error-handler.ts'
+import { health } from './health.ts'
+import { jsonBodies, MAX_BODY_BYTES } from './json-body.ts'
+import { openApi } from './openapi.ts'
+import { reference } from './reference.ts'
+import { refusals, refuse } from './refusals.ts'
+import { logController, readRequestId, requestLog } from './request-log.ts'
+import { httpTimeouts, serverOptions } from './server-options.ts'
 import { ajvOptions, validationError } from './validation.ts'
 
 /** How long the service waits for its clients, and updates for their statements. */
 export const appTimeouts = { ...httpTimeouts, updates: updateTimes }
 
-export interface AppOptions {
+export interface AppOptions extends AuthenticationOptions {
   readonly logger: FastifyBaseLogger
   readonly version: string
-  readonly findApiKey: FindApiKey
   readonly inventory: Pick<InventoryOptions, 'reader' | 'repository'>
   readonly readiness: Readiness
-  readonly requestStatistics: RequestStatistics
+  readonly metrics: RequestMetrics
   readonly inventoryStatistics: InventoryStatistics
   /** Absent if tracing is off. */
   readonly tracing?: Tracing | undefined
@@ -41,72 +37,45 @@ export interface AppOptions {
   readonly timeouts: typeof appTimeouts
 }
 
-/** Builds the HTTP server with all of its options, and a function that stops it. */
+/** Builds the application from its plugins. Its `close` first serves on for `drainMs`, and then completes the requests in flight. */
 export async function buildApp(options: AppOptions) {
-  const { logger, requestStatistics: statistics, timeouts } = options
-  const http = httpServer(timeouts, statistics, logger)
-  let isStopping = false
+  const { logger, version, readiness, metrics, tracing, publicUrls, trustProxy, timeouts } = options
+  const stopping = new AbortController()
   const app = fastify({
+    ...serverOptions(timeouts),
     loggerInstance: logger,
-    logController: requestLog,
-    genReqId: requestId,
+    logController,
+    genReqId: readRequestId,
     // With an empty list, Fastify would parse the addresses of each request.
-    trustProxy: options.trustProxy.length > 0 && [...options.trustProxy],
+    trustProxy: trustProxy.length > 0 && [...trustProxy],
     bodyLimit: MAX_BODY_BYTES,
     ajv: ajvOptions,
     schemaErrorFormatter: validationError,
     // High enough that the route's schema rejects a long parameter, after authentication, and not the router.
     routerOptions: { maxParamLength: 16_384 },
-    // While it closes, requests are answered with `Connection: close`, and what stays open is then closed.
-    return503OnClosing: false,
-    forceCloseConnections: true,
-    rewriteUrl: ({ url = '' }) => routedTarget(url),
-    serverFactory: (handler) => http.create(handler),
-    clientErrorHandler: ({ code }, socket) => void http.refuse(code, socket),
+    rewriteUrl: toRoutedTarget,
   })
-  app.addHook('preClose', http.idle)
-  parseJsonBodies(app)
-  app.addSchema(ErrorBody)
-  app.decorateRequest('apiKey', null)
-  options.tracing?.requests(app)
-  addRequestHooks(app, statistics)
-  handleErrors(app)
-  await generateOpenApi(app, options.publicUrls)
-
-  await app.register(async (publicScope) => {
-    const refuseOthers = refuseOtherMethods(publicScope)
-    addHealthChecks(publicScope, options.version, options.readiness, () => isStopping)
-    serveReference(publicScope)
-    refuseOthers()
-  })
-
+  if (tracing) await app.register(tracing.requests)
+  await app.register(connections, { timeouts, metrics, stopping })
+  await app.register(requestLog, { metrics })
+  await app.register(errors)
+  await app.register(refusals)
+  await app.register(jsonBodies)
+  await app.register(openApi, { publicUrls })
+  await app.register(health, { version, readiness, stopping: stopping.signal })
+  await app.register(reference)
   await app.register(
     async (v1) => {
-      await requireApiKey(v1, options.findApiKey)
-      const refuseOthers = refuseOtherMethods(v1)
+      await v1.register(authentication, options)
+      v1.setNotFoundHandler(refuse)
       await v1.register(inventoryRoutes, {
         ...options.inventory,
         statistics: options.inventoryStatistics,
-        tracer: options.tracing?.batches,
+        tracer: tracing?.batches,
         updateTimes: timeouts.updates,
       })
-      refuseOthers()
     },
     { prefix: '/v1' },
   )
-
-  /**
-   * First serves as before, so that load balancers learn of the stop from its health check, then closes the port, and only then says
-   * `Connection: close`: a client that reconnects while the port closes could lose its request.
-   */
-  const close = async (): Promise<void> => {
-    isStopping = true
-    if (app.server.listening) {
-      await setTimeout(timeouts.drainMs)
-      // Not `close` of the HTTP server, which also closes idle connections on which a request may be arriving.
-      Server.prototype.close.call(app.server)
-    }
-    await app.close()
-  }
-  return { app, close }
+  return app
 }

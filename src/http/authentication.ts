@@ -1,5 +1,5 @@
 import bearerAuth from '@fastify/bearer-auth'
-import type { FastifyInstance, preParsingHookHandler } from 'fastify'
+import fp from 'fastify-plugin'
 import type { ApiKeyOwner, FindApiKey } from '../api-keys/key.ts'
 import { ApiError, ErrorBody } from '../contract/api-error.ts'
 import { Reference } from '../contract/schema-types.ts'
@@ -14,75 +14,74 @@ declare module 'fastify' {
 /** The name in the OpenAPI document. */
 export const SECURITY_SCHEME = 'apiKey'
 
-/**
- * Requires an API key as a bearer token (RFC 6750) for all routes and unknown paths of `scope`, before the body is read, and one with
- * write access for the routes that write. It adds the security requirement, the 401 and the 403 to their schemas. If a key cannot be
- * checked, the request fails with the error of `findApiKey`.
- */
-export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiKey): Promise<void> {
-  scope.addHook('onRoute', (route) => {
-    const isSafe = [route.method].flat().every((method) => /^(GET|HEAD)$/.test(method))
-    // Hidden routes answer 405, which takes precedence over the 403.
-    const needsWriteAccess = !isSafe && route.schema?.hide !== true
-    if (needsWriteAccess) {
-      // After the hooks that find that a path does not exist, and before those that check the body.
-      route.preParsing = [refuseReadOnlyKey, ...[route.preParsing ?? []].flat()]
-    }
-    route.schema = {
-      ...route.schema,
-      security: [{ [SECURITY_SCHEME]: [] }],
-      response: {
-        ...(route.schema?.response ?? {}),
-        401: Reference(ErrorBody, {
-          description: 'API key missing or invalid',
-          headers: challengeHeader,
-        }),
-        ...(needsWriteAccess && {
-          403: Reference(ErrorBody, { description: 'The API key is read-only', headers: challengeHeader }),
-        }),
-      },
-    }
-  })
-
-  await scope.register(bearerAuth, {
-    addHook: false,
-    // The name of an authentication scheme is case-insensitive (RFC 9110, section 11.1).
-    specCompliance: 'rfc6749',
-    verifyErrorLogLevel: 'debug',
-    keys: [],
-    auth: async (key, request) => {
-      const owner = await findApiKey(key)
-      if (owner === undefined) throw unauthorized('invalid_token')
-      request.apiKey = owner
-      return true
-    },
-  })
-  const { verifyBearerAuth } = scope
-  if (verifyBearerAuth === undefined)
-    throw new Error('@fastify/bearer-auth was registered without its decorator')
-  scope.addHook('onRequest', (request, reply, done) => {
-    verifyBearerAuth(request, reply, (error) => done(reply.statusCode === 401 ? unauthorized() : error))
-  })
-  // Without a handler in this scope, unknown paths would skip its hooks, and with them authentication. One of them answers 404.
-  scope.setNotFoundHandler(() => {})
+export interface AuthenticationOptions {
+  readonly apiKeys: { readonly find: FindApiKey }
 }
+
+/**
+ * Requires an API key as a bearer token (RFC 6750) for all routes of the scope that it is registered in, before the body is read. It adds
+ * the security requirement, the 401 and, for routes that write, the 403 to their schemas. If a key cannot be checked, the request fails
+ * with the error of `find`.
+ */
+export const authentication = fp<AuthenticationOptions>(
+  async (scope, { apiKeys }) => {
+    scope.addHook('onRoute', (route) => {
+      const isSafe = [route.method].flat().every((method) => /^(GET|HEAD)$/.test(method))
+      route.schema = {
+        ...route.schema,
+        security: [{ [SECURITY_SCHEME]: [] }],
+        response: {
+          ...(route.schema?.response ?? {}),
+          401: Reference(ErrorBody, {
+            description: 'API key missing or invalid',
+            headers: challengeHeader,
+          }),
+          ...(!isSafe && {
+            403: Reference(ErrorBody, { description: 'The API key is read-only', headers: challengeHeader }),
+          }),
+        },
+      }
+    })
+
+    await scope.register(bearerAuth, {
+      addHook: false,
+      // The name of an authentication scheme is case-insensitive (RFC 9110, section 11.1).
+      specCompliance: 'rfc6749',
+      verifyErrorLogLevel: 'debug',
+      keys: [],
+      auth: async (key, request) => {
+        const owner = await apiKeys.find(key)
+        if (owner === undefined) throw unauthorized('invalid_token')
+        request.apiKey = owner
+        return true
+      },
+    })
+    const { verifyBearerAuth } = scope
+    if (verifyBearerAuth === undefined)
+      throw new Error('@fastify/bearer-auth was registered without its decorator')
+    scope.addHook('onRequest', (request, reply, done) => {
+      verifyBearerAuth(request, reply, (error) => done(reply.statusCode === 401 ? unauthorized() : error))
+    })
+  },
+  { name: 'authentication', dependencies: ['errors', 'openapi'] },
+)
 
 const challengeHeader = {
   'WWW-Authenticate': { type: 'string', description: 'How to authenticate (RFC 6750)' },
 } as const
 
-const refuseReadOnlyKey: preParsingHookHandler = (request, _reply, _payload, done) => {
-  if (request.apiKey?.isReadOnly !== true) return done()
-  done(refusal(403, 'This API key is read-only. Use a key with write access.', 'insufficient_scope'))
+/** Creates the 403 for a request that writes. */
+export function readOnlyKey(): ApiError {
+  return challenge(403, 'This API key is read-only. Use a key with write access.', 'insufficient_scope')
 }
 
 function unauthorized(error?: 'invalid_token'): ApiError {
   const rule = 'Send a valid key in the header Authorization: Bearer <API key>.'
-  return refusal(401, `The API key is missing or invalid. ${rule}`, error)
+  return challenge(401, `The API key is missing or invalid. ${rule}`, error)
 }
 
 /** Creates an error that says how to authenticate and, if the request has a bearer token, what is wrong with it (RFC 6750, section 3). */
-function refusal(
+function challenge(
   status: 401 | 403,
   message: string,
   error?: 'invalid_token' | 'insufficient_scope',

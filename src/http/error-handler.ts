@@ -1,5 +1,6 @@
-import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { ApiError, nothingChanged, serviceUnavailable } from '../contract/api-error.ts'
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
+import fp from 'fastify-plugin'
+import { ApiError, ErrorBody, nothingChanged, serviceUnavailable } from '../contract/api-error.ts'
 import { StatementError } from '../database/statement-error.ts'
 import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'
 
@@ -10,23 +11,18 @@ declare module 'fastify' {
   }
 }
 
-const NO_ROUTE =
-  'There is nothing at this path. The inventory is at /v1/inventory, and the documentation of the API at /docs.'
-
 const UNKNOWN_OUTCOME =
   'The database did not confirm the update. It may have been made, or may still be made.'
 
-/** Answers errors and unmatched routes with the error body of the interface. For errors of Node's parser, see `malformed-requests.ts`. */
-export function handleErrors(app: FastifyInstance): void {
-  app.decorateRequest('unavailable', null)
-  app.setErrorHandler<FastifyError>(sendError)
-  // Not in a not-found handler, which runs after the body is parsed: a 404 takes precedence over errors in the body.
-  app.addHook('preParsing', (request, _reply, _payload, done) => {
-    // The router matches `/inventory/` with `/inventory/:petId`.
-    const hasEmptyParameter = Object.values(Object(request.params)).includes('')
-    done(request.is404 || hasEmptyParameter ? new ApiError(404, NO_ROUTE) : null)
-  })
-}
+/** Answers errors with the error body of the interface. For errors of Node's parser, see `malformed-requests.ts`. */
+export const errors = fp(
+  async (app) => {
+    app.addSchema(ErrorBody)
+    app.decorateRequest('unavailable', null)
+    app.setErrorHandler<FastifyError>(sendError)
+  },
+  { name: 'errors' },
+)
 
 function sendError(error: FastifyError | ApiError, request: FastifyRequest, reply: FastifyReply): void {
   const response = responseTo(error, request)

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { parse as parseContentType } from 'content-type'
-import type { FastifyInstance } from 'fastify'
+import fp from 'fastify-plugin'
 import { parse } from 'lossless-json'
 import { ApiError } from '../contract/api-error.ts'
 import { readNumber } from '../contract/int64.ts'
@@ -14,15 +14,18 @@ const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /**
  * Accepts only `application/json` in UTF-8 (RFC 8259), and replaces Fastify's parsers: those also accept text, replace
- * invalid UTF-8, keep the last of duplicate members and round numbers. Call it before routes are added.
+ * invalid UTF-8, keep the last of duplicate members and round numbers.
  */
-export function parseJsonBodies(app: FastifyInstance): void {
-  app.removeAllContentTypeParsers()
-  // Fastify sends what the parser throws.
-  app.addContentTypeParser(JSON_TYPE, { parseAs: 'buffer' }, ({ headers }, body: Buffer, done) =>
-    done(null, readJson(headers, body)),
-  )
-}
+export const jsonBodies = fp(
+  async (app) => {
+    app.removeAllContentTypeParsers()
+    // Fastify sends what the parser throws.
+    app.addContentTypeParser(JSON_TYPE, { parseAs: 'buffer' }, ({ headers }, body: Buffer, done) =>
+      done(null, readJson(headers, body)),
+    )
+  },
+  { name: 'json-bodies' },
+)
 
 /** @throws {ApiError} 415 or 400 */
 function readJson(headers: IncomingHttpHeaders, body: Buffer): unknown {

@@ -1,18 +1,12 @@
-import { type IncomingMessage, METHODS, STATUS_CODES } from 'node:http'
+import { STATUS_CODES } from 'node:http'
 import { ApiError } from '../contract/api-error.ts'
+import { headersTooLarge } from './ambiguity.ts'
 
-const methods = new Set(METHODS)
-
-/** Whether a request is of HTTP/1. Node's parser also accepts those of RTSP and of HTTP/2.0. */
-export function isHttp({ method = '', httpVersionMajor }: IncomingMessage): boolean {
-  return methods.has(method) && httpVersionMajor === 1
-}
-
-/** Creates the error for data that no handler can answer, by the code of the error of Node's server. */
-export function refusalOf(code: string): ApiError {
+/** Creates the error for data that no handler can answer, from the code of the error of Node's server. */
+export function toRefusal(code: string): ApiError {
   switch (code) {
     case 'HPE_HEADER_OVERFLOW':
-      return new ApiError(431, 'The request line and headers are too large. The maximum is 16384 bytes.')
+      return headersTooLarge()
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       return new ApiError(408, 'The request did not arrive in time.')
     default:
@@ -24,7 +18,7 @@ export function refusalOf(code: string): ApiError {
 }
 
 /** Returns an error response as text, for a connection without a request that could be answered. */
-export function errorMessage({ status, headers, body }: ApiError, requestId: string): string {
+export function formatRefusal({ status, headers, body }: ApiError, requestId: string): string {
   const json = JSON.stringify(body)
   const lines = Object.entries({
     ...headers,

@@ -1,6 +1,7 @@
 import swagger from '@fastify/swagger'
 import { type SchemaOptions, type TSchema, TypeGuard } from '@sinclair/typebox'
-import type { FastifyInstance, FastifySchema } from 'fastify'
+import type { FastifySchema } from 'fastify'
+import fp from 'fastify-plugin'
 import { ApiError, ErrorBody } from '../contract/api-error.ts'
 import { Reference } from '../contract/schema-types.ts'
 import { SECURITY_SCHEME } from './authentication.ts'
@@ -13,44 +14,49 @@ declare module 'fastify' {
   }
 }
 
-/**
- * Generates an OpenAPI 3.1 document from the routes that are registered after this call. Without `publicUrls`, it names the server that
- * it was loaded from.
- */
-export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly string[]): Promise<void> {
-  await app.register(swagger, {
-    openapi: {
-      openapi: '3.1.0',
-      info: {
-        title: 'Petstore Inventory API',
-        version: '1.0.0',
-        description:
-          'The stock levels of the pets in a store: list all of them, or set the quantity of one.\n\n' +
-          'Ids are int64: JavaScript and jq 1.6 round them above 2^53, so use a JSON parser that keeps them exact.\n\n' +
-          'Every response with a status of 400 or more has an Error body.',
-        contact: { name: 'The operator of this service' },
-        // Not `identifier`, which OpenAPI 3.0 lacks.
-        license: { name: 'MIT', url: 'https://opensource.org/license/mit' },
-      },
-      servers: publicUrls.length === 0 ? [{ url: '/v1' }] : publicUrls.map(serverOf),
-      tags: [{ name: 'Inventory', description: 'Stock levels' }],
-      components: {
-        securitySchemes: {
-          [SECURITY_SCHEME]: {
-            type: 'http',
-            scheme: 'bearer',
-            description: 'An API key, passed as the bearer token',
+export interface OpenApiOptions {
+  /** Base addresses, production first. Without one, the document names the server that it was loaded from. */
+  readonly publicUrls: readonly string[]
+}
+
+/** Generates an OpenAPI 3.1 document from the routes that are registered after this plugin. */
+export const openApi = fp<OpenApiOptions>(
+  async (app, { publicUrls }) => {
+    await app.register(swagger, {
+      openapi: {
+        openapi: '3.1.0',
+        info: {
+          title: 'Petstore Inventory API',
+          version: '1.0.0',
+          description:
+            'The stock levels of the pets in a store: list all of them, or set the quantity of one.\n\n' +
+            'Ids are int64: JavaScript and jq 1.6 round them above 2^53, so use a JSON parser that keeps them exact.\n\n' +
+            'Every response with a status of 400 or more has an Error body.',
+          contact: { name: 'The operator of this service' },
+          // Not `identifier`, which OpenAPI 3.0 lacks.
+          license: { name: 'MIT', url: 'https://opensource.org/license/mit' },
+        },
+        servers: publicUrls.length === 0 ? [{ url: '/v1' }] : publicUrls.map(toServer),
+        tags: [{ name: 'Inventory', description: 'Stock levels' }],
+        components: {
+          securitySchemes: {
+            [SECURITY_SCHEME]: {
+              type: 'http',
+              scheme: 'bearer',
+              description: 'An API key, passed as the bearer token',
+            },
           },
         },
       },
-    },
-    // Publishes schemas under their `$id`.
-    refResolver: {
-      buildLocalReference: (json, _base, _fragment, index) => String(json['$id'] ?? `schema-${index}`),
-    },
-    transform: ({ schema, url }) => ({ schema: publishedSchema(schema), url }),
-  })
-}
+      // Publishes schemas under their `$id`.
+      refResolver: {
+        buildLocalReference: (json, _base, _fragment, index) => String(json['$id'] ?? `schema-${index}`),
+      },
+      transform: ({ schema, url }) => ({ schema: publishedSchema(schema), url }),
+    })
+  },
+  { name: 'openapi' },
+)
 
 /** The error responses that every operation with such parameters and body can have. */
 function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> {
@@ -82,7 +88,7 @@ function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> 
   }
 }
 
-function serverOf(url: string, index: number) {
+function toServer(url: string, index: number) {
   return { url, description: ['Production', 'Staging'][index] ?? `Environment ${index + 1}` }
 }
 

@@ -1,8 +1,6 @@
 import fastify from 'fastify'
 import type { Logger } from 'pino'
 import { prometheusContentType } from 'prom-client'
-import { ApiError } from '../contract/api-error.ts'
-import { refuseOtherMethods } from '../http/methods.ts'
 
 export interface MetricsServerOptions {
   readonly host: string
@@ -19,11 +17,13 @@ export interface MetricsServerOptions {
  */
 export async function serveMetrics({ host, port, scrape, log }: MetricsServerOptions): Promise<void> {
   const app = fastify({ requestTimeout: 10_000 })
-  const refuseOthers = refuseOtherMethods(app)
   app.get('/metrics', async (_request, reply) => reply.type(prometheusContentType).send(await scrape()))
-  refuseOthers()
+  app.setNotFoundHandler(({ url }, reply) =>
+    url === '/metrics'
+      ? reply.code(405).header('allow', 'GET, HEAD').send('Only GET and HEAD are allowed.\n')
+      : reply.code(404).send('The metrics are at /metrics.\n'),
+  )
   app.setErrorHandler((err, _request, reply) => {
-    if (err instanceof ApiError) return reply.code(err.status).headers(err.headers).send(`${err.message}\n`)
     log.error({ err }, 'the metrics could not be collected')
     return reply.code(500).send('The metrics could not be collected.\n')
   })

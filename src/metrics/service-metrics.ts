@@ -1,7 +1,6 @@
-import { Counter, Gauge, Registry } from 'prom-client'
+import { Counter, Gauge, type Registry } from 'prom-client'
 import { type NotReadyKind, notReadyReasons } from '../database/causes.ts'
 import type { Pool } from '../database/pool.ts'
-import type { RequestStatistics } from '../http/request-statistics.ts'
 import type { StockLevel } from '../inventory/reports/stock-levels.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 
@@ -11,7 +10,6 @@ export interface ServiceSources {
   /** Empty if the count failed. */
   readonly stock: () => Promise<readonly StockLevel[]>
   readonly lastBackup: () => Promise<Date | undefined>
-  readonly requests: RequestStatistics
   readonly inventory: InventoryStatistics
   readonly pools: Readonly<Record<string, Pool>>
   /** When the cached API keys were last refreshed, in milliseconds since 1970; at first 0. */
@@ -27,9 +25,8 @@ type Samples = Iterable<readonly [labels: Record<string, string>, value: number]
  * Creates the metrics of the service. Those of the OpenTelemetry semantic conventions are named as its Prometheus exporters write
  * them; all others begin with `inventory_`.
  */
-export function serviceMetrics(sources: ServiceSources) {
-  const { requests, inventory, pools } = sources
-  const register = new Registry()
+export function serviceMetrics(register: Registry, sources: ServiceSources) {
+  const { inventory, pools } = sources
   let kind: NotReadyKind | undefined
   let levels: readonly StockLevel[] = []
   let backup: Date | undefined
@@ -63,11 +60,7 @@ export function serviceMetrics(sources: ServiceSources) {
     () => Object.keys(notReadyReasons).map((reason) => [{ reason }, reason === kind ? 1 : 0]),
     'reason',
   )
-  register.registerMetric(requests.durations)
-  register.registerMetric(requests.malformed)
-  register.registerMetric(requests.unavailable)
   register.registerMetric(inventory.batches)
-  gauge('inventory_requests_in_flight', 'Requests in flight.', () => one(requests.inFlight))
   gauge('inventory_updates_waiting', 'Updates waiting to be sent to PostgreSQL.', () =>
     one(inventory.waitingUpdates),
   )

@@ -11,7 +11,6 @@ import {
   resourceFromAttributes,
 } from '@opentelemetry/resources'
 import { BasicTracerProvider, BatchSpanProcessor, type SpanExporter } from '@opentelemetry/sdk-trace-base'
-import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import type { Pool } from '../database/pool.ts'
 import { batchTracer } from './batches.ts'
@@ -52,8 +51,8 @@ export function startTracing(version: string, log: Logger, exporter: SpanExporte
   trace.setGlobalTracerProvider(provider)
   const tracer = provider.getTracer('petstore-inventory', version)
   return {
-    /** Traces the requests of an app. Call it before any other hook is added. */
-    requests: (app: FastifyInstance) => traceRequests(app, tracer),
+    /** The plugin that traces requests. */
+    requests: traceRequests(tracer),
     /** Connects statements with the requests that they serve. */
     batches: batchTracer,
     /** Returns the same database, with its statements traced under the name of the pool. */

@@ -7,9 +7,11 @@ import t from 'tap'
 import { apiKeyIntervals } from '../../src/api-keys/cache.ts'
 import { commandLine } from '../../src/cli/command-line.ts'
 import { Environment } from '../../src/config/variables.ts'
+import { MAX_HEADERS } from '../../src/http/ambiguity.ts'
 import { appTimeouts } from '../../src/http/app.ts'
-import * as httpLimits from '../../src/http/http-server.ts'
+import { MAX_CONNECTIONS, MAX_PIPELINED } from '../../src/http/connections.ts'
 import { MAX_BODY_BYTES } from '../../src/http/json-body.ts'
+import { KEEP_ALIVE_TIMEOUT_MS } from '../../src/http/server-options.ts'
 import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { downloadLimits } from '../../src/inventory/list/delivery/active-downloads.ts'
 import { serviceTimings } from '../../src/service.ts'
@@ -98,17 +100,17 @@ t.test('numbers in the pages are those of the code', async (t) => {
   const statements: Readonly<Record<string, readonly string[]>> = {
     'docs/api.md': [
       `A body has at most ${MAX_BODY_BYTES} bytes`,
-      `${httpLimits.MAX_HEADERS} headers`,
+      `${MAX_HEADERS} headers`,
       `the request took more than ${arrivalMs / 1000} seconds to arrive`,
       `A request must arrive within ${arrivalMs / 1000} seconds`,
-      `An idle connection stays open for ${httpLimits.KEEP_ALIVE_TIMEOUT_MS / 1000} seconds`,
+      `An idle connection stays open for ${KEEP_ALIVE_TIMEOUT_MS / 1000} seconds`,
       `An update that has waited for ${updates.wait / 1000} seconds`,
       `A client that reads nothing for ${stallMs / 1000} seconds is disconnected`,
-      `more than ${httpLimits.MAX_PIPELINED} without waiting`,
+      `more than ${MAX_PIPELINED} without waiting`,
       `from 0 to ${MAX_QUANTITY}`,
     ],
     'docs/limits.md': [
-      `| ${httpLimits.MAX_CONNECTIONS.toLocaleString('en')}; further ones`,
+      `| ${MAX_CONNECTIONS.toLocaleString('en')}; further ones`,
       `more than ${downloadLimits.budgetBytes / 1024 ** 2} MB of old lists`,
       `they have ${downloadLimits.timeoutMs / 1000} seconds to finish`,
       `the service reads its keys every ${apiKeyIntervals.refreshMs / 1000} seconds`,

@@ -10,7 +10,7 @@ const LIMIT = 20
 /** Returns what sends requests with a header `Authorization`, from an address of this machine, for a client. */
 async function setUp(t: Test, env: Readonly<Record<string, string>> = {}) {
   const { port: server } = await startService(t, [], {
-    app: { findApiKey: (key) => (key.startsWith(apiKey) ? { name: key } : undefined) },
+    app: { apiKeys: { find: (key) => (key.startsWith(apiKey) ? { name: key } : undefined) } },
   })
   const { port } = await startBalancer(t, [server], { RATE_LIMIT: String(LIMIT), ...env })
   return (authorization?: string, localAddress = '127.0.0.1', client = '203.0.113.9') => {

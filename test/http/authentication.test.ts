@@ -62,7 +62,7 @@ t.test('each of several keys is accepted, whatever the case of the scheme, or no
 
 t.test('a read-only key lists, and changes nothing', async (t) => {
   const reader = { name: 'shop', isReadOnly: true }
-  const { port, database } = await startService(t, entries, { app: { findApiKey: () => reader } })
+  const { port, database } = await startService(t, entries, { app: { apiKeys: { find: () => reader } } })
   const send = callerOf(port, { authorization: 'Bearer reader' })
   for (const method of ['GET', 'HEAD']) t.equal((await send(method, '/v1/inventory')).status, 200, method)
   for (const [path, message] of [

@@ -43,7 +43,7 @@ t.test('every response of the routes is described, and no other', async (t) => {
     [apiKey, { name: 'tests' }],
     ['reader', { name: 'reader', isReadOnly: true }],
   ])
-  const { send } = await startApp(t, outage.url, { app: { findApiKey: (key) => keys.get(key) } })
+  const { send } = await startApp(t, outage.url, { app: { apiKeys: { find: (key) => keys.get(key) } } })
   // What takes 10 seconds (408), the balancer (429) or a bug in a list (500) is not provoked again here; no known error is the default one.
   // Ranges, such as 4XX, are not used: generators make code of them that does not compile.
   const operations = {

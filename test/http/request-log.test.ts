@@ -25,7 +25,7 @@ t.test('each request has one log line, without its query and its key, also a mal
     ['PATCH', '/v1/inventory/:petId', '/v1/inventory/2', 404, 'tests'],
     ['GET', null, '/v1/nothing', 404, 'tests'],
     ['GET', null, `/${'x'.repeat(255)}`, 404, null],
-    ['POST', '/v1/inventory', '/v1/inventory', 405, 'tests'],
+    ['POST', null, '/v1/inventory', 405, 'tests'],
     ['GET', null, '/v1/inventory/%zz', 400, null],
   ])
   for (const line of lines) t.match(line, { durationMs: Number, client: '127.0.0.1' })

@@ -28,6 +28,7 @@ export const longLimits = {
     // No load balancer has to notice that the service stops.
     drainMs: 0,
     closeGraceMs: 500,
+    closeMs: LONG_MS,
     updates: { ...appTimeouts.updates, wait: LONG_MS },
   },
 }
