@@ -15,7 +15,7 @@ function ratio(samples: readonly Measured[], against: readonly Measured[]): numb
   return median(samples.map(({ perSecond }, round) => perSecond / (against[round]?.perSecond ?? Number.NaN)))
 }
 
-function median(values: readonly number[]): number {
+export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b)
   return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN
 }
@@ -57,6 +57,6 @@ const HEAD = [
 ]
 
 /** Three digits are already more than the noise of a run justifies. */
-function figure(value: number): string {
+export function figure(value: number): string {
   return Number.isNaN(value) ? '' : value.toLocaleString('en', { maximumSignificantDigits: 3 })
 }

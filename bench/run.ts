@@ -1,5 +1,5 @@
 /**
- * Compares the service with plain Fastify and pg, and with a server in Go, and writes RESULTS.md. Needs wrk and Go, and 5
+ * Compares the service with plain Fastify and pg, and with a server in Go, and writes RESULTS.md and its picture. Needs wrk and Go, and 5
  * minutes. `--only CASE` measures one case, and writes no file.
  */
 import { execFile } from 'node:child_process'
@@ -8,6 +8,7 @@ import { cpus } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs, promisify } from 'node:util'
 import { type Case, type ContenderName, cases, contenderNames, nameOf } from './cases.ts'
+import { chart } from './chart.ts'
 import { type Contender, contenderOf } from './contenders.ts'
 import { type BenchDatabase, startDatabase } from './database.ts'
 import { type Measured, report } from './report.ts'
@@ -92,10 +93,14 @@ async function run(closers: (() => Promise<unknown>)[]): Promise<void> {
   const { stdout: commit } = await promisify(execFile)('git', ['rev-parse', '--short', 'HEAD'])
   const facts = `${cpus()[0]?.model.trim()}, ${cpus().length} cores shared by all; Node ${process.version}, PostgreSQL ${database.version}, fsync on; commit ${commit.trim()}, ${started}`
   console.log(`\n${facts}\n\n${table}`)
-  if (only === undefined) await writeFile(new URL('./RESULTS.md', import.meta.url), page(facts, table))
+  if (only !== undefined) return
+  await writeFile(new URL('./results.svg', import.meta.url), chart(results))
+  await writeFile(new URL('./RESULTS.md', import.meta.url), page(facts, table))
 }
 
 const page = (facts: string, table: string): string => `# Benchmark results
+
+![Requests a second of this service, plain Fastify and Go in each case; each case has a scale of its own](results.svg)
 
 \`npm run bench\` on ${facts}. Each contender was measured ${ROUNDS} times for ${SECONDS} s, in turns, after a warm-up and a check of its
 responses. The figures are medians. "service is ×" is how many requests this service serves for one of the contender.
