@@ -52,7 +52,7 @@ export async function startService(
   const pools = createPools(options, timings, log)
   const { requests, lists, probe } = pools
   const apiKeys = new ApiKeyCache(probe, options.apiKeys, timings.apiKeys, log)
-  const readiness = readinessOf(probe, requests, pools.planned)
+  const readiness = readinessOf(probe, requests, pools.needs)
   const inventoryStatistics = new InventoryStatistics()
   const register = new Registry()
   const app = await buildApp({

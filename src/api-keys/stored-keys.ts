@@ -1,5 +1,20 @@
 import type { StatementRunner } from '../database/statement.ts'
+import type { TableShape } from '../database/table-shape.ts'
 import { isoTime } from '../database/time.ts'
+
+/** The table of the keys. */
+export const KEYS_TABLE: TableShape = {
+  name: 'api_keys',
+  columns: {
+    digest: 'bytea NOT NULL',
+    name: 'text NOT NULL',
+    created_at: 'timestamp with time zone NOT NULL',
+    expires_at: 'timestamp with time zone',
+    revoked_at: 'timestamp with time zone',
+    is_read_only: 'boolean NOT NULL',
+  },
+  key: 'digest',
+}
 
 /** An API key without the key itself, which is not stored. */
 export interface ApiKey {

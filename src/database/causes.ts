@@ -15,6 +15,7 @@ export const notReadyReasons = {
   read_only: 'The database is read-only: a standby, or default_transaction_read_only is on.',
   former_primary: 'The address leads to a former primary, which may lack acknowledged updates.',
   schema_behind: 'The database lacks a table: {said}.',
+  table: 'The table {said}.',
   privileges: 'The database role lacks a privilege: {said}. Run "inventory migrate up --server-role ROLE".',
   row_security: 'Row security would hide rows: {said}. Disable it, or give the role BYPASSRLS.',
   unsupported: 'The database does not support a statement that this service needs: {said}.',
@@ -44,8 +45,11 @@ const causes = {
   canceled: { blame: 'moment', code: /^57014/, logged: 'late' },
   /** Serialization failures and deadlocks. */
   conflict: { blame: 'moment', code: /^40(001|P01)/ },
-  /** The server, or another one that it uses, cannot do it: its disk is full, its data are damaged, a commit may be lost. */
-  failed: { blame: 'server', code: /^(53(?!300)|57(?!014|P)|58|XX)/ },
+  /**
+   * The server, or another one that it uses, cannot do it: its disk or its queue of notifications is full, its data are damaged, a commit
+   * may be lost.
+   */
+  failed: { blame: 'server', code: /^(53(?!300)|54000|57(?!014|P)|58|XX)/ },
   hidden: { blame: 'statement', code: /^42501 check_enable_rls/, notReady: 'row_security' },
   formerPrimary: { blame: 'server', logged: 'read_only', notReady: 'former_primary' },
   late: {

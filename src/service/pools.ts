@@ -1,9 +1,11 @@
 import type { Logger } from 'pino'
-import { ACTIVE_KEYS } from '../api-keys/stored-keys.ts'
+import { ACTIVE_KEYS, KEYS_TABLE } from '../api-keys/stored-keys.ts'
 import type { Config } from '../config/load-config.ts'
 import { createPool, type Pool, type PoolOptions } from '../database/pool.ts'
 import { PrimaryServer } from '../database/primary.ts'
 import { listLimits, probeLimits, requestLimits } from '../database/time-limits.ts'
+import { INVENTORY_TABLE } from '../inventory/entry/columns.ts'
+import { HISTORY_TABLE } from '../inventory/history/changes.ts'
 import { listSettings, listTexts } from '../inventory/list/reads/list-statements.ts'
 import { updateSettings, updateTexts } from '../inventory/updates/repository.ts'
 import type { Tracing } from '../tracing/tracing.ts'
@@ -42,10 +44,10 @@ export function createPools(options: PoolsOptions, limits: typeof databaseLimits
   const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings, staysOpen: true }))
   const listed = listTexts(lists.backend)
   return {
-    /** The texts of all statements of requests, which readiness plans. */
-    planned: {
-      required: [...listed.required, ...updateTexts, ACTIVE_KEYS],
-      optional: listed.optional,
+    /** What requests need of the database, for readiness. */
+    needs: {
+      tables: [INVENTORY_TABLE, HISTORY_TABLE, KEYS_TABLE],
+      statements: [...listed.required, ...listed.optional, ...updateTexts, ACTIVE_KEYS],
     },
     /** For updates, and for the count of the entries. */
     requests,

@@ -1,8 +1,10 @@
 import t from 'tap'
-import { startService } from '../support/app.ts'
+import { startApp, startService } from '../support/app.ts'
 import { inventory } from '../support/command.ts'
-import { sessionsOf } from '../support/database.ts'
+import { addMany, sessionsOf } from '../support/database.ts'
 import { isError } from '../support/http.ts'
+import { hold } from '../support/on-server.ts'
+import { startOwnServer } from '../support/own-server.ts'
 import { trigger } from '../support/triggers.ts'
 
 /** What a function of a trigger can do wrong that readiness would report for a statement of the service. */
@@ -73,3 +75,20 @@ t.test('an ERROR of a trigger concerns its own update, whatever its SQLSTATE', a
   t.ok(closed.length <= 1, 'no connection was replaced, but the one of the probe after five seconds')
   t.notMatch(JSON.stringify(log), /renewed|lost/)
 })
+
+t.test(
+  'a trigger whose notifications no longer fit is a limit of the server, of its update alone',
+  async (t) => {
+    const database = await startOwnServer(t, { max_notify_queue_pages: '64' })
+    await addMany(database, 3)
+    // What waits to be read by an open transaction stays in the queue.
+    await hold(t, database.superuserUrl, 'LISTEN stock; COMMIT; BEGIN')
+    const notify = "pg_notify('stock', repeat('x', 7999))"
+    for (let sent = 0; sent < 64; sent++) await database.query(`SELECT ${notify}`).catch(() => {})
+    await database.query(trigger(`IF NEW.pet_id = 2 THEN PERFORM ${notify}; END IF`))
+    const { updateAll } = await startApp(t, database.url)
+    const [first, full, last] = await updateAll(3, 5)
+    t.match([first, last], [{ status: 200 }, { status: 200 }])
+    if (full) isError(t, full, 503, 'nothing_changed')
+  },
+)

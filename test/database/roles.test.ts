@@ -67,8 +67,10 @@ t.test('readiness plans every statement of requests', async (t) => {
     towardsDatabase(bytes) {
       // A Query, or a Parse with a name first (PostgreSQL manual, section 54.7).
       const [, text] = /^(?:Q.{4}|P.{4}[^\0]*\0)([^\0]+)\0/s.exec(bytes.toString('latin1')) ?? []
-      const [, explained, statement] = /^(?:SET [^;]*; )*(EXPLAIN )?(.*)$/s.exec(text ?? '') ?? []
-      if (statement) (explained ? planned : ran).add(statement.replaceAll(/\$\d+/g, 'NULL'))
+      for (const part of text?.split('; ') ?? []) {
+        const [, explained, statement = ''] = /^(EXPLAIN )?(.*)$/s.exec(part) ?? []
+        ;(explained ? planned : ran).add(statement.replaceAll(/\$\d+/g, 'NULL'))
+      }
       return bytes
     },
   })

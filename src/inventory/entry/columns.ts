@@ -1,3 +1,4 @@
+import type { TableShape } from '../../database/table-shape.ts'
 import { type InventoryItem, petStatuses } from './schemas.ts'
 
 /** A field of an entry and the column that stores it. */
@@ -24,6 +25,13 @@ export const columns: readonly Column[] = Object.values(byField)
 
 /** All columns except the primary key. */
 export const valueColumns: readonly Column[] = columns.filter(({ field }) => field !== 'petId')
+
+/** The table of the entries. */
+export const INVENTORY_TABLE: TableShape = {
+  name: 'inventory',
+  columns: Object.fromEntries(columns.map(({ column, type }) => [column, `${type} NOT NULL`])),
+  key: byField.petId.column,
+}
 
 /** The names of the columns, separated by commas, for a list of columns to write. */
 export const COLUMN_NAMES = columns.map(({ column }) => column).join(', ')

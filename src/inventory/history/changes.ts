@@ -1,5 +1,26 @@
 import pg from 'pg'
+import type { TableShape } from '../../database/table-shape.ts'
 import { isoTime } from '../../database/time.ts'
+
+/** The table of the changes, which an operator may partition, or whose older rows may be in tables that inherit from it. */
+export const HISTORY_TABLE: TableShape = {
+  name: 'inventory_history',
+  columns: {
+    statement_id: 'bigint NOT NULL',
+    transaction_id: 'bigint NOT NULL',
+    changed_at: 'timestamp with time zone NOT NULL',
+    pet_id: 'bigint',
+    old_quantity: 'integer',
+    new_quantity: 'integer',
+    old_status: 'text',
+    new_status: 'text',
+    key_name: 'text',
+    key_id: 'text',
+    role: 'text NOT NULL',
+    request_id: 'text',
+  },
+  isPartitionable: true,
+}
 
 /** Which changes to list. */
 export interface ChangeFilter {

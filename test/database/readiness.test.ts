@@ -1,0 +1,139 @@
+import { pino } from 'pino'
+import t from 'tap'
+import { loadConfig } from '../../src/config/load-config.ts'
+import { readinessOf } from '../../src/database/admin/readiness.ts'
+import { createPools } from '../../src/service/pools.ts'
+import { longLimits, startService } from '../support/app.ts'
+import { testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { startRelay } from '../support/relay.ts'
+
+const TO_STOCK = 'ALTER TABLE inventory RENAME TO stock'
+const FROM_STOCK = 'ALTER TABLE stock RENAME TO inventory'
+const DROP_KEY = 'ALTER TABLE inventory DROP CONSTRAINT inventory_pkey'
+const ADD_KEY = 'ALTER TABLE inventory ADD CONSTRAINT inventory_pkey PRIMARY KEY'
+
+/** What is said of a table, what makes it so, and what ends that. */
+const faults: readonly (readonly [fault: string, begin: string, end: string])[] = [
+  [
+    'inventory is a view',
+    `${TO_STOCK}; CREATE VIEW inventory AS TABLE stock`,
+    `DROP VIEW inventory; ${FROM_STOCK}`,
+  ],
+  [
+    'inventory is a materialized view',
+    `${TO_STOCK}; CREATE MATERIALIZED VIEW inventory AS TABLE stock`,
+    `DROP MATERIALIZED VIEW inventory; ${FROM_STOCK}`,
+  ],
+  [
+    'inventory is a foreign table',
+    `${TO_STOCK}; CREATE EXTENSION postgres_fdw; CREATE SERVER other FOREIGN DATA WRAPPER postgres_fdw;
+     CREATE FOREIGN TABLE inventory (pet_id bigint NOT NULL, quantity integer NOT NULL, status text NOT NULL) SERVER other`,
+    `DROP EXTENSION postgres_fdw CASCADE; ${FROM_STOCK}`,
+  ],
+  [
+    'inventory is a partitioned table',
+    `${TO_STOCK}; CREATE TABLE inventory (LIKE stock INCLUDING ALL) PARTITION BY HASH (pet_id)`,
+    `DROP TABLE inventory; ${FROM_STOCK}`,
+  ],
+  ['inventory has tables that inherit', 'CREATE TABLE more () INHERITS (inventory)', 'DROP TABLE more'],
+  [
+    'inventory has the rule also;',
+    'CREATE RULE also AS ON UPDATE TO inventory DO ALSO NOTHING',
+    'DROP RULE also ON inventory',
+  ],
+  [
+    'inventory has "quantity bigint NOT NULL" in place of its column "quantity integer NOT NULL"',
+    'ALTER TABLE inventory ALTER quantity TYPE bigint',
+    'ALTER TABLE inventory ALTER quantity TYPE integer',
+  ],
+  [
+    'inventory has "status state NOT NULL" in place of',
+    'CREATE DOMAIN state AS text; ALTER TABLE inventory ALTER status TYPE state',
+    'ALTER TABLE inventory ALTER status TYPE text; DROP DOMAIN state',
+  ],
+  [
+    'inventory has "status text" in place of',
+    'ALTER TABLE inventory ALTER status DROP NOT NULL',
+    'ALTER TABLE inventory ALTER status SET NOT NULL',
+  ],
+  [
+    'inventory has nothing in place of',
+    'ALTER TABLE inventory RENAME quantity TO amount',
+    'ALTER TABLE inventory RENAME amount TO quantity',
+  ],
+  ['inventory lacks the primary key (pet_id)', DROP_KEY, `${ADD_KEY} (pet_id)`],
+  [
+    'inventory lacks the primary key (pet_id)',
+    `${DROP_KEY}; ${ADD_KEY} (pet_id) DEFERRABLE`,
+    `${DROP_KEY}; ${ADD_KEY} (pet_id)`,
+  ],
+  [
+    'api_keys is a view',
+    'ALTER TABLE api_keys RENAME TO keys; CREATE VIEW api_keys AS TABLE keys',
+    'DROP VIEW api_keys; ALTER TABLE keys RENAME TO api_keys',
+  ],
+  [
+    'inventory_history has "pet_id numeric" in place of',
+    'ALTER TABLE inventory_history ALTER pet_id TYPE numeric',
+    'ALTER TABLE inventory_history ALTER pet_id TYPE bigint',
+  ],
+  [
+    'inventory_history does not exist',
+    'ALTER TABLE inventory_history RENAME TO away',
+    'ALTER TABLE away RENAME TO inventory_history',
+  ],
+]
+
+t.test('a table that is not as its migrations made it is a reason not to be ready', async (t) => {
+  const { database, send } = await startService(t, 3)
+  let undo = 'SELECT'
+  const see = (status: number, text: string, change: string) =>
+    eventually(text, async () => {
+      const answer = await send('GET', '/readyz')
+      return answer.status === status && answer.text.replaceAll('\\', '').includes(text)
+    }).then(() => t.pass(`${text}: ${change}`))
+  for (const [fault, begin, end] of faults) {
+    await database.query(`${undo}; ${begin}`)
+    await see(503, `The table ${fault}`, begin)
+    undo = end
+  }
+  await database.query(`${undo}; ALTER TABLE inventory ADD note text NOT NULL DEFAULT '', ADD CHECK (quantity < 1000);
+    CREATE INDEX ON inventory (status); CREATE TABLE archive () INHERITS (inventory_history);
+    ALTER TABLE api_keys ALTER expires_at SET NOT NULL`)
+  await see(200, 'ready', 'additions')
+  await database.query(`ALTER TABLE archive NO INHERIT inventory_history; ALTER TABLE inventory_history RENAME TO former;
+    CREATE TABLE inventory_history (LIKE former) PARTITION BY RANGE (changed_at)`)
+  await see(200, 'ready', 'a partitioned history')
+})
+
+t.test(
+  'readiness is one round trip, and two more than a login if its connection has to be opened',
+  async (t) => {
+    const { url } = await testDatabase(t)
+    /** What the service sends before it waits for the response. */
+    const messages: string[] = []
+    let isWaiting = false
+    const relay = await startRelay(t, url, {
+      towardsDatabase(bytes) {
+        if (isWaiting) messages.push(`${messages.pop() ?? ''}${bytes}`)
+        else messages.push(String(bytes))
+        isWaiting = true
+        return bytes
+      },
+      towardsClient(bytes) {
+        isWaiting = false
+        return bytes
+      },
+    })
+    const config = loadConfig({ DATABASE_URL: relay.url, API_KEYS: 'ops:key' })
+    const options = { ...config, databaseUrl: relay.url, tracing: undefined }
+    const { probe, requests, needs, close } = createPools(options, longLimits, pino({ level: 'silent' }))
+    t.teardown(close)
+    t.equal(await readinessOf(probe, requests, needs)(), undefined)
+    const statements = messages.splice(0).filter((text) => text.includes('SELECT'))
+    t.equal(statements.length, 2, 'which server it is, and the check')
+    t.equal(await readinessOf(probe, requests, needs)(), undefined)
+    t.equal(messages.length, 1)
+  },
+)
