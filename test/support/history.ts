@@ -2,7 +2,8 @@ import type { Exchange } from './load.ts'
 
 /** A line of `inventory history --json`. */
 export interface RecordedChange {
-  readonly petId: number
+  /** Null for a TRUNCATE. */
+  readonly petId: number | null
   readonly oldQuantity: number | null
   readonly newQuantity: number | null
   readonly oldStatus: string | null
@@ -33,6 +34,10 @@ export function errorsIn(
   const requests = new Map<string | null, RecordedChange[]>()
   for (const change of changes) {
     const { petId, oldQuantity, oldStatus, newQuantity, newStatus, requestId } = change
+    if (petId === null) {
+      entries.clear()
+      continue
+    }
     const former = entries.get(petId)
     if (former !== (oldQuantity === null ? undefined : `${oldQuantity},${oldStatus}`))
       errors.push(`${JSON.stringify(change)} after ${former}`)

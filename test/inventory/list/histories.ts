@@ -7,22 +7,13 @@ import { ENTRY_JSON } from '../../../src/inventory/entry/columns.ts'
 import { startApp } from '../../support/app.ts'
 import type { OwnServer } from '../../support/own-server.ts'
 import { SERVICE } from '../../support/own-server.ts'
+import { createRandom } from '../../support/random.ts'
 
 /** The steps of a history and its seed: `STEPS=20000 SEED=7` before a command tries others, and more of them. */
 const { STEPS = '300', SEED = '1' } = process.env
 export const steps = Number(STEPS)
 
-let state = Number(SEED)
-
-/** Returns a whole number from 0 to below `limit`, the same ones for the same seed (mulberry32). */
-function random(limit: number): number {
-  state = (state + 0x6d2b79f5) | 0
-  let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-  mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-  return Math.floor((((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32) * limit)
-}
-
-const pick = <Item>(items: readonly [Item, ...Item[]]): Item => items[random(items.length)] ?? items[0]
+const { random, pick } = createRandom(Number(SEED))
 
 /** An id that may have an entry, or any other. */
 const anyId = (): string =>
