@@ -80,13 +80,15 @@ export function abortOnSignals() {
       console.error(
         `inventory: interrupted during the commit; it is unknown whether anything was changed. ${HOW_TO_FIND_OUT}`,
       )
+      // Else the kernel would go on sending a COMMIT that was lost on the way.
+      controller.abort()
       process.exit(exitCodes.outcomeUnknown)
     }
     if (controller.signal.aborted) process.exit(exitCodeOf(signal))
     controller.abort(new InterruptedError(signal))
   })
   return {
-    /** Aborts with an InterruptedError on the first signal before the commit. */
+    /** Aborts on the first signal, before the commit with an InterruptedError. */
     signal: controller.signal,
     /** Call it when the commit begins. */
     onCommit(commit: Promise<void>) {

@@ -20,9 +20,12 @@ export interface TransactionOptions {
   readonly readOnly?: boolean
   /** Further settings of the session. */
   readonly settings?: Readonly<Record<string, string>>
-  /** Ends the running statement and rolls the transaction back. The promise rejects with the signal's reason. */
+  /**
+   * Resets the connection, which rolls the transaction back, and rejects the promise with the signal's reason. From the commit on, the
+   * outcome is unknown, but a COMMIT that has not arrived never does.
+   */
   readonly signal?: AbortSignal
-  /** Called when COMMIT is sent. From then on the signal has no effect. */
+  /** Called when COMMIT is sent. */
   readonly onCommit?: (commit: Promise<void>) => void
   /** Called when the transaction waits for a lock; see `watchingLocks`. */
   readonly onWait?: (description: string) => void
@@ -44,9 +47,7 @@ export async function inTransaction<Result>(
   const config = sessionConfig(url, options, 'cli')
   const client = new DatabaseConnection({ ...config, connectionTimeoutMillis: LIMITS.connect })
   let isCommitting = false
-  const onAbort = (): void => {
-    if (!isCommitting) client.cut()
-  }
+  const onAbort = (): void => client.cut()
   const workAndCommit = async (): Promise<Result> => {
     const result = await work(transactionOf(client), client)
     // Waits until the server is ready: it reports an error before the state of the transaction.
