@@ -10,13 +10,13 @@ import { measureProcess } from './metrics/process-metrics.ts'
 import { explain } from './process/explain.ts'
 import { droppedLogLines, openLog } from './process/log.ts'
 import { printableLines } from './process/printable.ts'
-import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
+import { closeOnSignals } from './process/signals.ts'
 import { checkPort, listenAddress } from './service/listen-address.ts'
 import { serviceTimings, startService } from './service.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
 /** How long shutdown may take. Docker kills a container 10 seconds after SIGTERM. */
-const STOP_TIMEOUT_MS = 9000
+const STOP_TIMEOUT_MS = 9500
 
 /** Aborted when the process begins to stop: a start in progress ends. */
 const stopping = new AbortController()
@@ -91,7 +91,6 @@ async function openTracing(log: Logger): Promise<Tracing> {
   return tracing
 }
 
-ignoreInspectorSignal()
 try {
   const config = loadConfig(readEnvironment())
   const log = await openLog(config.logLevel)

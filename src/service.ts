@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { Registry } from 'prom-client'
 import { ApiKeyCache, apiKeyIntervals } from './api-keys/cache.ts'
@@ -29,6 +30,9 @@ export interface ServiceOptions extends Config {
   /** Absent if tracing is off. */
   readonly tracing: Tracing | undefined
 }
+
+/** How long a stop waits for statements that nobody waits for any more, such as an update of a client that was disconnected. */
+const CLOSE_TIMEOUT_MS = 250
 
 /** The timeouts and intervals of a service, in milliseconds. */
 export const serviceTimings = { ...databaseLimits, app: appTimeouts, apiKeys: apiKeyIntervals }
@@ -80,8 +84,10 @@ export async function startService(
   })
   const close = async (): Promise<void> => {
     await app.close()
-    await apiKeys.close()
-    await pools.close()
+    await Promise.race([
+      Promise.all([apiKeys.close(), pools.close()]),
+      setTimeout(CLOSE_TIMEOUT_MS, undefined, { ref: false }),
+    ])
   }
 
   try {

@@ -1,13 +1,12 @@
 import { readEnvironment } from '../config/environment.ts'
 import { loadOperatorDatabase } from '../config/load-config.ts'
 import { OperatorError } from '../database/operator-error.ts'
-import { InterruptedError, ignoreInspectorSignal } from '../process/signals.ts'
+import { InterruptedError } from '../process/signals.ts'
 import { commandLine } from './command-line.ts'
 import { reportFailure } from './failure.ts'
 
 /** Runs a command, reports its failure on standard error, and sets the exit code of this process; an interruption exits. */
 export async function runCommand(args: readonly string[]): Promise<void> {
-  ignoreInspectorSignal()
   // A stream that fails must not crash the process; whoever writes to it still gets the error.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
   /** The setting that the database address came from, for messages. */

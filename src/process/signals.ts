@@ -20,11 +20,6 @@ function onStopSignal(act: (signal: NodeJS.Signals) => void): void {
   }
 }
 
-/** Keeps SIGUSR1 from opening Node's inspector, through which any local user could run code. */
-export function ignoreInspectorSignal(): void {
-  process.on('SIGUSR1', () => {})
-}
-
 /**
  * Runs `close` on a stop signal or an unhandled error, and exits. The exit code is 0 if a signal was the reason and `close` completed
  * within `timeoutMs`, otherwise 1. A second signal or error exits at once.

@@ -18,7 +18,7 @@ import { traceRequests } from './request-spans.ts'
 import { traceStatements } from './statement-spans.ts'
 
 /** How long shutdown waits for the last spans to be sent. */
-const FLUSH_TIMEOUT_MS = 2000
+const FLUSH_TIMEOUT_MS = 500
 
 export type Tracing = ReturnType<typeof startTracing>
 

@@ -3,7 +3,7 @@ import t from 'tap'
 import { MAX_PIPELINED } from '../../src/http/connections.ts'
 import { endlessLimits, longLimits, startService } from '../support/app.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { authorization, host, json, listRequest, updateRequest } from '../support/messages.ts'
+import { authorization, host, json, listRequest, openUnread, updateRequest } from '../support/messages.ts'
 import { persistentCaller } from '../support/program.ts'
 import { openRaw, responsesIn, sendRaw, statusesIn } from '../support/raw.ts'
 
@@ -165,6 +165,20 @@ t.test('a stop is announced to health checks and then to clients, and cuts off n
   await callers
   if (headers.connection !== 'close') await check('GET', '/livez')
   await closed
+})
+
+t.test('a stop ends the connections that cannot be completed', async (t) => {
+  const timings = { app: { ...longLimits.app, closeMs: 200 }, requests: endlessLimits.requests }
+  const { port, database, close } = await startService(t, entries, { timings })
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(2, 100000) n")
+  for (let count = 0; count < 20; count++) await openUnread(t, port)
+  const release = await database.hold('UPDATE inventory SET quantity = 1')
+  const others = [updateRequest(5).repeat(3), updateRequest(6).slice(0, -1), listRequest().slice(0, -2)]
+  const connections = await Promise.all(others.map(() => openRaw(port)))
+  for (const [index, bytes] of others.entries()) connections[index]?.socket.write(bytes)
+  await close()
+  for (const { received } of connections) t.equal(await received, '')
+  await release()
 })
 
 /** What a client has sent when it resets its connection: first what is not answered yet. */
