@@ -33,5 +33,5 @@ export const cases: readonly Case[] = [
 ]
 
 /** Returns the name of a case: its work, and what differs among the cases of that. */
-export const nameOf = ({ work, entries, callers }: Case): string =>
+export const toName = ({ work, entries, callers }: Case): string =>
   `${work}-${work === 'after-change' ? entries : callers}`

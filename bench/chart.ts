@@ -1,4 +1,4 @@
-import { contenderNames, nameOf } from './cases.ts'
+import { contenderNames, toName } from './cases.ts'
 import { figure, median, type Results } from './report.ts'
 
 const WIDTH = 760
@@ -17,14 +17,14 @@ export function chart(results: Results): string {
   })
   const lines = [label(0, 0, 'requests a second') + keys.join('')]
   let y = 2 * BAR
-  for (const [given, samples] of results) {
-    const speeds = given.contenders.map((contender) => ({
+  for (const [benchCase, samples] of results) {
+    const speeds = benchCase.contenders.map((contender) => ({
       contender,
       speed: median(samples.get(contender)?.map(({ perSecond }) => perSecond) ?? []),
     }))
     // Each case has a scale of its own: the fastest list of the largest table is shorter than a pixel of the others.
     const scale = LONGEST / Math.max(...speeds.map(({ speed }) => speed))
-    let line = label(0, y, nameOf(given))
+    let line = label(0, y, toName(benchCase))
     for (const { contender, speed } of speeds) {
       line += bar(contender, LEFT, y, speed * scale) + label(LEFT + speed * scale, y, figure(speed))
       y += BAR

@@ -17,25 +17,25 @@ export interface Sample {
 
 const script = fileURLToPath(new URL('./wrk.lua', import.meta.url))
 
-export type Contender = ReturnType<typeof contenderOf>
+export type Contender = ReturnType<typeof createContender>
 
 /** Returns a server with the load of the cases. */
-export function contenderOf(server: Server, database: BenchDatabase) {
+export function createContender(server: Server, database: BenchDatabase) {
   const { key } = database
   // Without gzip, which takes longer to decode for a large list than the service takes to make it.
   const headers = { authorization: `Bearer ${key}`, 'accept-encoding': 'identity' }
-  const list = (): Promise<Buffer> => bodyOf(`${server.origin}/v1/inventory`, { headers })
+  const list = (): Promise<Buffer> => fetchBody(`${server.origin}/v1/inventory`, { headers })
   return {
     ...server,
 
     /** Rejects if a response is wrong, because the speed of wrong responses means nothing. */
     async verify(): Promise<void> {
-      const entry = await bodyOf(`${server.origin}/v1/inventory/${changedPet}`, {
+      const entry = await fetchBody(`${server.origin}/v1/inventory/${changedPet}`, {
         method: 'PATCH',
         headers: { ...headers, 'content-type': 'application/json' },
         body: '{"quantity":77}',
       })
-      if (String(entry) !== textOfChanged(77)) throw new Error(`the response to an update is ${entry}`)
+      if (String(entry) !== toChangedEntry(77)) throw new Error(`the response to an update is ${entry}`)
       if (String(await list()) !== (await database.list())) throw new Error('the list differs from the table')
     },
 
@@ -43,7 +43,7 @@ export function contenderOf(server: Server, database: BenchDatabase) {
     async measure({ work, callers, entries }: Case, seconds: number): Promise<Sample> {
       if (work === 'after-change') {
         return repeat(seconds, async () => {
-          const changed = textOfChanged(await database.change())
+          const changed = toChangedEntry(await database.change())
           const start = performance.now()
           const body = await list()
           const time = performance.now() - start
@@ -61,11 +61,11 @@ export function contenderOf(server: Server, database: BenchDatabase) {
   }
 }
 
-function textOfChanged(quantity: number): string {
+function toChangedEntry(quantity: number): string {
   return `{"petId":${changedPet},"quantity":${quantity},"status":"available"}`
 }
 
-async function bodyOf(url: string, request: RequestInit): Promise<Buffer> {
+async function fetchBody(url: string, request: RequestInit): Promise<Buffer> {
   const response = await fetch(url, request)
   if (response.status !== 200) throw new Error(`a response has the status ${response.status}`)
   return Buffer.from(await response.arrayBuffer())

@@ -1,4 +1,4 @@
-import { type Case, type ContenderName, contenderNames, nameOf } from './cases.ts'
+import { type Case, type ContenderName, contenderNames, toName } from './cases.ts'
 import type { Sample } from './contenders.ts'
 
 /** A sample with the CPU time per response, in microseconds. */
@@ -23,21 +23,21 @@ export function median(values: readonly number[]): number {
 /** Returns the results as a table. */
 export function report(results: Results): string {
   const rows = [HEAD, HEAD.map((_, column) => (column < 2 ? '---' : '--:'))]
-  for (const [given, samples] of results) {
-    const own = samples.get('service') ?? []
-    for (const contender of given.contenders) {
-      const theirs = samples.get(contender) ?? []
-      const middle = (key: keyof Measured): string => figure(median(theirs.map((sample) => sample[key])))
+  for (const [benchCase, samples] of results) {
+    const service = samples.get('service') ?? []
+    for (const contender of benchCase.contenders) {
+      const ofContender = samples.get(contender) ?? []
+      const middle = (key: keyof Measured): string => figure(median(ofContender.map((sample) => sample[key])))
       rows.push([
-        nameOf(given),
+        toName(benchCase),
         contenderNames[contender],
         middle('perSecond'),
         middle('p50'),
         middle('p99'),
         middle('cpuUs'),
         middle('databaseCpuUs'),
-        String(theirs.reduce((sum, { errors }) => sum + errors, 0)),
-        contender === 'service' ? '' : figure(ratio(own, theirs)),
+        String(ofContender.reduce((sum, { errors }) => sum + errors, 0)),
+        contender === 'service' ? '' : figure(ratio(service, ofContender)),
       ])
     }
   }

@@ -7,9 +7,9 @@ import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { cpus } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs, promisify } from 'node:util'
-import { type Case, type ContenderName, cases, contenderNames, nameOf } from './cases.ts'
+import { type Case, type ContenderName, cases, contenderNames, toName } from './cases.ts'
 import { chart } from './chart.ts'
-import { type Contender, contenderOf } from './contenders.ts'
+import { type Contender, createContender } from './contenders.ts'
 import { type BenchDatabase, startDatabase } from './database.ts'
 import { type Measured, report } from './report.ts'
 import { cpuSeconds, startGo, startPlainFastify, startService } from './servers.ts'
@@ -25,53 +25,53 @@ const ROUNDS = 3
 const SECONDS = 2
 
 const { only } = parseArgs({ options: { only: { type: 'string', multiple: true } } }).values
-const chosen = cases.filter((given) => only?.includes(nameOf(given)) ?? true)
+const chosen = cases.filter((benchCase) => only?.includes(toName(benchCase)) ?? true)
 
 const stop = new AbortController()
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort(signal))
 
-async function measure(given: Case, contender: Contender, database: BenchDatabase): Promise<Measured> {
-  const [own, databases] = [await cpuSeconds(contender.pid), await cpuSeconds(database.pid)]
-  const sample = await contender.measure(given, SECONDS)
-  const perResponse = (cpu: number): number => (cpu * 1e6) / sample.count
+async function measure(benchCase: Case, contender: Contender, database: BenchDatabase): Promise<Measured> {
+  const [cpu, databaseCpu] = [await cpuSeconds(contender.pid), await cpuSeconds(database.pid)]
+  const sample = await contender.measure(benchCase, SECONDS)
+  const perResponse = (seconds: number): number => (seconds * 1e6) / sample.count
   return {
     ...sample,
-    cpuUs: perResponse((await cpuSeconds(contender.pid)) - own),
-    databaseCpuUs: perResponse((await cpuSeconds(database.pid)) - databases),
+    cpuUs: perResponse((await cpuSeconds(contender.pid)) - cpu),
+    databaseCpuUs: perResponse((await cpuSeconds(database.pid)) - databaseCpu),
   }
 }
 
-async function warmUp(given: Case, contender: Contender): Promise<void> {
+async function warmUp(benchCase: Case, contender: Contender): Promise<void> {
   const end = performance.now() + WARM_UP_SECONDS * 1000
   for (let count = 0; count < WARM_UP_RESPONSES && performance.now() < end; )
-    count += (await contender.measure(given, 1)).count
+    count += (await contender.measure(benchCase, 1)).count
 }
 
 /** Measures all contenders in each round, so that a slow moment of the machine affects all of them. */
 async function measureCase(
-  given: Case,
+  benchCase: Case,
   contenders: ReadonlyMap<ContenderName, Contender>,
   database: BenchDatabase,
 ): Promise<Map<ContenderName, Measured[]>> {
   const results = new Map<ContenderName, Measured[]>()
   for (let round = 0; round < ROUNDS; round++) {
-    for (const name of given.contenders) {
+    for (const name of benchCase.contenders) {
       stop.signal.throwIfAborted()
       const contender = contenders.get(name)
       if (contender === undefined) throw new Error(`${name} is not running`)
-      if (round === 0) await warmUp(given, contender)
+      if (round === 0) await warmUp(benchCase, contender)
       await contender.verify()
       await database.reset()
-      const sample = await measure(given, contender, database)
+      const sample = await measure(benchCase, contender, database)
       results.set(name, [...(results.get(name) ?? []), sample])
-      console.log(`${nameOf(given)}, ${contenderNames[name]}: ${sample.perSecond.toFixed(1)} a second`)
+      console.log(`${toName(benchCase)}, ${contenderNames[name]}: ${sample.perSecond.toFixed(1)} a second`)
     }
   }
   return results
 }
 
 async function run(closers: (() => Promise<unknown>)[]): Promise<void> {
-  if (chosen.length === 0) throw new Error(`unknown case; the cases are ${cases.map(nameOf).join(', ')}`)
+  if (chosen.length === 0) throw new Error(`unknown case; the cases are ${cases.map(toName).join(', ')}`)
   const started = new Date().toISOString().slice(0, 10)
   await mkdir(directory, { recursive: true })
   closers.push(() => rm(directory, { recursive: true }))
@@ -80,14 +80,14 @@ async function run(closers: (() => Promise<unknown>)[]): Promise<void> {
   const setup = { databaseUrl: database.url, key: database.key, directory }
   const contenders = new Map<ContenderName, Contender>()
   closers.push(() => Promise.all(Array.from(contenders.values(), (contender) => contender.stop())))
-  contenders.set('service', contenderOf(await startService(setup), database))
-  contenders.set('plain', contenderOf(await startPlainFastify(setup), database))
-  contenders.set('go', contenderOf(await startGo(setup), database))
+  contenders.set('service', createContender(await startService(setup), database))
+  contenders.set('plain', createContender(await startPlainFastify(setup), database))
+  contenders.set('go', createContender(await startGo(setup), database))
 
   const results = new Map<Case, ReadonlyMap<ContenderName, readonly Measured[]>>()
-  for (const given of chosen) {
-    await database.fill(given.entries)
-    results.set(given, await measureCase(given, contenders, database))
+  for (const benchCase of chosen) {
+    await database.fill(benchCase.entries)
+    results.set(benchCase, await measureCase(benchCase, contenders, database))
   }
   const table = report(results)
   const { stdout: commit } = await promisify(execFile)('git', ['rev-parse', '--short', 'HEAD'])

@@ -7,7 +7,7 @@ t.test('rows that row security may hide are a reason not to be ready, never an e
   const role = await testRole(t)
   const database = await testDatabase(t, { entries: ['1,9,available'] })
   const key = await addKey(database, 'stored')
-  const url = role.urlOf(database.url)
+  const url = role.toUrl(database.url)
   await succeed(t, database.url, `migrate up --server-role ${role.name}`)
   await database.query(`GRANT SELECT ON api_keys TO ${role.name}`)
   const { send } = await startApp(t, url)

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { startApp, startService } from '../support/app.ts'
 import { inventory } from '../support/command.ts'
-import { addMany, sessionsOf } from '../support/database.ts'
+import { addMany, findSessions } from '../support/database.ts'
 import { isError } from '../support/http.ts'
 import { hold } from '../support/on-server.ts'
 import { startOwnServer } from '../support/own-server.ts'
@@ -59,7 +59,7 @@ t.test('an ERROR of a trigger concerns its own update, whatever its SQLSTATE', a
       IF TG_ARGV[0] LIKE 'audit%' THEN EXECUTE 'INSERT INTO ' || TG_ARGV[0] || ' VALUES (1)';
       ELSE RAISE 'unsupported startup parameter' USING ERRCODE = TG_ARGV[0]; END IF; RETURN NEW; END $$`)
   const sessions = async () =>
-    (await sessionsOf(database, "application_name LIKE '%server'")).map(({ pid }) => pid)
+    (await findSessions(database, "application_name LIKE '%server'")).map(({ pid }) => pid)
   await updateAll(6, 1)
   const before = await sessions()
   for (const [argument, status] of Object.entries({ ...raised, audit_down: 503, audit_standby: 503 })) {

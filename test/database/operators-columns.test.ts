@@ -4,7 +4,7 @@ import { inTransaction } from '../../src/database/admin/transaction.ts'
 import { startRecording } from '../../src/inventory/history/recording.ts'
 import { startApp } from '../support/app.ts'
 import { inventory } from '../support/command.ts'
-import { stockOf, type TestDatabase, testDatabase } from '../support/database.ts'
+import { readStock, type TestDatabase, testDatabase } from '../support/database.ts'
 import { startRelay } from '../support/relay.ts'
 
 /** Sends every request and runs every command, on the database at `url`, and returns what they answer. */
@@ -58,7 +58,7 @@ async function useAll(t: Test, database: TestDatabase, url: string): Promise<unk
     await run(command)
   await database.query("UPDATE inventory_history SET changed_at = now() - interval '2 d' WHERE pet_id > 10")
   for (const command of ['prune --keep 1d', '50 --since 1d', 'off']) await run(`history ${command}`)
-  return [...answers, await stockOf(database)]
+  return [...answers, await readStock(database)]
 }
 
 t.test("columns that an operator adds never change what the service's statements mean", async (t) => {

@@ -55,7 +55,7 @@ t.test('two processes over a failing database are linearizable, and keep nobody 
   await load.served(400)
   await expectOneHistory(t, load, pets, database)
   const unknown = pets
-    .flatMap((pet) => load.historyOf(pet))
+    .flatMap((pet) => load.readHistory(pet))
     .filter(({ ended }) => ended === Number.POSITIVE_INFINITY)
   t.ok(unknown.length > 0, `of ${unknown.length} updates the outcome was unknown`)
   for (const server of servers) {

@@ -37,7 +37,7 @@ const migrateUp = (t: Test, url: string, serverRole: string) =>
 t.test("the catalogs show that the server's role can do nothing else", async (t) => {
   const { database, server } = await setUp(t)
   await database.query('CREATE TABLE orders (id bigserial)')
-  t.strictSame(await reachable(server.urlOf(database.url)), [
+  t.strictSame(await reachable(server.toUrl(database.url)), [
     'CONNECT on the database',
     'SELECT on api_keys',
     'SELECT on inventory',
@@ -48,11 +48,11 @@ t.test("the catalogs show that the server's role can do nothing else", async (t)
     'USAGE on schema public',
   ])
   for (const statement of ["SELECT lo_from_bytea(0, 'a')", 'SELECT FROM api_keys FOR SHARE'])
-    await t.rejects(onServer(server.urlOf(database.url), statement), { code: '42501' }, statement)
+    await t.rejects(onServer(server.toUrl(database.url), statement), { code: '42501' }, statement)
 
   await database.query(`REVOKE SELECT ON inventory FROM ${server.name};
     GRANT SELECT (pet_id, quantity, status) ON inventory TO ${server.name}`)
-  const { send } = await startApp(t, server.urlOf(database.url))
+  const { send } = await startApp(t, server.toUrl(database.url))
   const text = /The database role lacks a privilege: permission denied for table inventory\. Run /
   t.match(await send('GET', '/readyz'), { status: 503, text }, 'columns are not enough')
 })
@@ -63,7 +63,7 @@ t.test('readiness plans every statement of requests', async (t) => {
   const key = await addKey(database, 'stored')
   const planned = new Set<string>()
   const ran = new Set<string>()
-  const relay = await startRelay(t, server.urlOf(database.url), {
+  const relay = await startRelay(t, server.toUrl(database.url), {
     towardsDatabase(bytes) {
       // A Query, or a Parse with a name first (PostgreSQL manual, section 54.7).
       const [, text] = /^(?:Q.{4}|P.{4}[^\0]*\0)([^\0]+)\0/s.exec(bytes.toString('latin1')) ?? []
@@ -96,7 +96,7 @@ t.test('readiness plans every statement of requests', async (t) => {
 
 t.test("the operators' role can run every command but migrations, and can do nothing else", async (t) => {
   const { database, operator } = await setUp(t)
-  const env = { OPERATOR_DATABASE_URL: operator.urlOf(database.url), NODE_ENV: 'production' }
+  const env = { OPERATOR_DATABASE_URL: operator.toUrl(database.url), NODE_ENV: 'production' }
   const keys = ['create --name ops', 'rotate ops', 'list', 'revoke ops'].map((words) => `keys ${words}`)
   const replace = 'import - --rows 1 --allow-removals --mode replace'
   for (const command of [...keys, replace, 'export', 'status']) {
@@ -107,7 +107,7 @@ t.test("the operators' role can run every command but migrations, and can do not
     code: 1,
     stderr: /: must be owner of .*; nothing was changed\. Run this as the owner of the tables\.\n$/,
   })
-  t.strictSame(await reachable(operator.urlOf(database.url)), [
+  t.strictSame(await reachable(operator.toUrl(database.url)), [
     'CONNECT on the database',
     'DELETE on inventory',
     'INSERT on api_keys',
@@ -156,10 +156,10 @@ t.test('a role without a privilege on the schema is told so, until it is granted
   for (const table of ['inventory', 'api_keys', 'pgmigrations', 'inventory_history'])
     await database.query(`ALTER TABLE ${table} SET SCHEMA "my shop"`)
   await database.query(`ALTER DATABASE ${database.name} SET search_path = "my shop", public`)
-  const { send } = await startApp(t, server.urlOf(database.url))
+  const { send } = await startApp(t, server.toUrl(database.url))
   const text = /Run ."inventory migrate up.* --server-role ROLE/
   t.match(await send('GET', '/readyz'), { status: 503, text })
-  const env = { OPERATOR_DATABASE_URL: operator.urlOf(database.url) }
+  const env = { OPERATOR_DATABASE_URL: operator.toUrl(database.url) }
   const stderr = /"inventory migrate up.* --operator-role ROLE/
   t.match(await runCommand(t, 'export', { env }), { code: 1, stderr })
   await grant()
@@ -185,14 +185,14 @@ t.test('after a refused grant the migrations remain, and the next run grants', a
   t.match(await up('No "Such"'), { code: 1, stdout: 'No migration is pending.\n', stderr })
   const stdout = /^No migration is pending\.\nGranted the role .* what the server needs\.\n$/
   t.match(await up(role.name), { code: 0, stdout })
-  t.strictSame(await onServer(role.urlOf(database.url), 'TABLE inventory'), [])
+  t.strictSame(await onServer(role.toUrl(database.url), 'TABLE inventory'), [])
 })
 
 t.test('an owner of the tables who may not grant access to their database says so', async (t) => {
   const { database, server, operator: owner } = await setUp(t)
   await database.query(`CREATE SCHEMA shop AUTHORIZATION ${owner.name};
     ALTER ROLE ${owner.name} IN DATABASE ${database.name} SET search_path = shop`)
-  const up = () => migrateUp(t, owner.urlOf(database.url), server.name)
+  const up = () => migrateUp(t, owner.toUrl(database.url), server.name)
   t.match(await up(), { code: 0 }, 'the role may connect already')
   await database.query(`REVOKE CONNECT ON DATABASE ${database.name} FROM ${server.name}`)
   t.match(await up(), { code: 1, stderr: /CONNECT on the database or .*; no privilege was changed/ })

@@ -1,9 +1,15 @@
 import t, { type Test } from 'tap'
-import { addMany, sessionsOf, type TestDatabase, testDatabase, waitForSessions } from '../support/database.ts'
+import {
+  addMany,
+  findSessions,
+  type TestDatabase,
+  testDatabase,
+  waitForSessions,
+} from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, isError, json, type Send } from '../support/http.ts'
 import { startLoad } from '../support/load.ts'
-import { metricsOf, total } from '../support/metrics.ts'
+import { connectToMetrics, total } from '../support/metrics.ts'
 import { type RunningServer, startServer } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 
@@ -17,7 +23,7 @@ const update = (send: Send, petId: number, quantity = 5): Promise<Answer> =>
 
 /** Ends the server's side of the service's connections that are in that state, and waits until it is gone. */
 async function terminate(database: TestDatabase, state: string): Promise<void> {
-  const sessions = await sessionsOf(database, `${OF_SERVICE} AND ${state}`)
+  const sessions = await findSessions(database, `${OF_SERVICE} AND ${state}`)
   const isEnded = `pid = ANY ('{${sessions.map(({ pid }) => pid)}}'::integer[])`
   await database.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE ${isEnded}`)
   await waitForSessions(database, isEnded, 0)
@@ -35,12 +41,12 @@ async function hasAllConnections(t: Test, database: TestDatabase, server: Runnin
   t.equal((await send('GET', '/v1/inventory')).status, 200)
   t.equal((await send('GET', '/readyz')).status, 200)
   // A connection that is never given back counts as used for ever, and takes the place of another one.
-  const metrics = await metricsOf(server)
+  const metrics = await connectToMetrics(server)
   await eventually('every connection to be given back', async () => {
     const state = { db_client_connection_state: 'used' }
     return total(await metrics.scrape(), 'db_client_connection_count', state) === 0
   })
-  const open = await sessionsOf(database, OF_SERVICE)
+  const open = await findSessions(database, OF_SERVICE)
   t.ok(open.length <= CONNECTIONS, `${open.length} connections`)
   t.equal(server.process.exitCode ?? server.process.signalCode, null, 'it is the same process')
 }

@@ -1,6 +1,6 @@
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Test } from 'tap'
-import { callerOf } from '../support/http.ts'
+import { createSender } from '../support/http.ts'
 import { listen } from '../support/ports.ts'
 
 type Handle = (response: ServerResponse) => unknown
@@ -88,7 +88,7 @@ export function inTurn(faults: Readonly<Record<string, readonly Fault[]>>): Scri
 async function pass(incoming: IncomingMessage, outgoing: ServerResponse, port: number): Promise<void> {
   const { method = '', url = '', headers } = incoming
   const message = { headers, body: Buffer.concat(await incoming.toArray()) }
-  const answer = await callerOf(port)(method, url, message)
+  const answer = await createSender(port)(method, url, message)
   // A connection that is kept would outlive the port.
   outgoing.writeHead(answer.status, { ...answer.headers, connection: 'close' }).end(answer.body)
 }

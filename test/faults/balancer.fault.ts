@@ -12,7 +12,7 @@ import { type Balancer, startBalancer } from '../support/balancer.ts'
 import { makeCertificates } from '../support/certificates.ts'
 import { testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { callerOf, isError, json, type Send } from '../support/http.ts'
+import { createSender, isError, json, type Send } from '../support/http.ts'
 import { freePort, listen } from '../support/ports.ts'
 import { apiKey, startServer, temporaryFolder } from '../support/program.ts'
 import { openRaw, parseResponse, sendRaw } from '../support/raw.ts'
@@ -64,7 +64,7 @@ function callWithoutEnd(t: Test, callers: readonly Send[]): () => Promise<void> 
 async function underLoad(t: Test, test: (one: Backend, two: Backend, proxy: Balancer) => Promise<void>) {
   const [one, two] = [await startBackend(t), await startBackend(t)]
   const balancer = await startBalancer(t, [one.port, two.port])
-  const end = callWithoutEnd(t, [callerOf(balancer.port)])
+  const end = callWithoutEnd(t, [createSender(balancer.port)])
   await test(one, two, balancer)
   await end()
 }
@@ -119,7 +119,7 @@ t.test('if an answer does not come, a list is asked for again, and an update is 
   const calls = { GET: [] as number[], PATCH: [] as number[] }
   for (const method of ['GET', 'PATCH'] as const) {
     while (received.filter((it) => it === method).length < 5)
-      calls[method].push((await callerOf(port)(method, '/v1/inventory/1', json({ quantity: 1 }))).status)
+      calls[method].push((await createSender(port)(method, '/v1/inventory/1', json({ quantity: 1 }))).status)
   }
   t.strictSame(new Set(calls.GET), new Set([200]))
   t.equal(calls.PATCH.filter((status) => status === 502).length, 5)
@@ -167,7 +167,7 @@ t.test('errors of the service and the address of the caller come through HAProxy
   const server = await startServer(t, { DATABASE_URL: database.url, TRUST_PROXY: '127.0.0.1' })
   const { port } = await startBalancer(t, [server.port])
   const headers = { authorization: `Bearer ${apiKey}`, 'x-forwarded-for': '203.0.113.9' }
-  const send = callerOf(port, headers, new Agent({ localAddress: '127.0.0.2' }))
+  const send = createSender(port, headers, new Agent({ localAddress: '127.0.0.2' }))
   isError(t, await send('PATCH', '/v1/inventory/1', json('{')), 400, 'invalid_request')
   isError(t, await send('DELETE', '/v1/inventory/1'), 405, 'method_not_allowed')
   isError(t, await send('PATCH', '/v1/inventory/1', json('x'.repeat(5000))), 413, 'payload_too_large')
@@ -176,7 +176,7 @@ t.test('errors of the service and the address of the caller come through HAProxy
 
 t.test('while no process is ready, HAProxy answers with the one error body and Retry-After', async (t) => {
   const { port } = await startBalancer(t, [await freePort(), await freePort()])
-  const answer = await callerOf(port)('GET', '/v1/inventory')
+  const answer = await createSender(port)('GET', '/v1/inventory')
   isError(t, answer, 503, 'service_unavailable')
   t.equal(answer.headers['retry-after'], '1')
 })
@@ -193,7 +193,7 @@ t.test('a third server at the end of the file gets its share and is checked', as
   // A request that has been answered may still count as a connection of its server.
   for (const server of servers) server.isHolding = true
   for (let count = 1; count <= 9; count++) {
-    callerOf(port)('GET', '/v1/inventory').catch(() => {})
+    createSender(port)('GET', '/v1/inventory').catch(() => {})
     await until(`request ${count}`, () => servers.reduce((sum, { served }) => sum + served, 0) === count)
   }
   t.strictSame(
@@ -225,7 +225,7 @@ t.test('an address may have a part of the connections, and a proxy in front all'
     }
     await until(`${allowed} connections`, () => sockets.size === allowed)
   }
-  const { status } = await callerOf(port, {}, new Agent({ localAddress: '127.0.0.4' }))('GET', '/livez')
+  const { status } = await createSender(port, {}, new Agent({ localAddress: '127.0.0.4' }))('GET', '/livez')
   t.equal(status, 200)
 })
 
@@ -248,7 +248,7 @@ t.test('HAProxy logs and counts what it answers itself, but no key', async (t) =
   const env = { RATE_LIMIT: '1', PROXIES: '127.0.0.1', METRICS: `127.0.0.1:${metrics}` }
   const { port, output } = await startBalancer(t, [backend.port], env)
   const headers = { authorization: 'Bearer secret', 'x-forwarded-for': '203.0.113.7, 203.0.113.8' }
-  const send = callerOf(port, headers)
+  const send = createSender(port, headers)
   const long = `/v1/"${'x'.repeat(500)}`
   const path = `${long}?key=secret`
   t.strictSame([(await send('GET', path)).status, (await send('GET', path)).status], [200, 429])
@@ -260,7 +260,7 @@ t.test('HAProxy logs and counts what it answers itself, but no key', async (t) =
   t.match(line, { level: 40, status: 429, error: 'too_many_requests', client: '203.0.113.8', connection })
   t.match(line, { method: 'GET', path: long.slice(0, 256) })
   t.match(JSON.parse(second), { status: 400, client: '-', connection })
-  const { text } = await callerOf(metrics)('GET', '/metrics')
+  const { text } = await createSender(metrics)('GET', '/metrics')
   t.match(text, /^haproxy_frontend_requests_denied_total\{proxy="callers"\} 1$/m)
   const page = await readFile('docs/metrics.md', 'utf8')
   const documented = page.match(/haproxy_\w+/g) ?? []
@@ -292,7 +292,7 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
     PUBLIC_HTTPS_PORT: `:${securePort}`,
   })
 
-  const { status, headers } = await callerOf(port)('GET', '/v1/inventory?x=1')
+  const { status, headers } = await createSender(port)('GET', '/v1/inventory?x=1')
   t.equal(status, 308)
   t.equal(headers.location, `https://127.0.0.1:${securePort}/v1/inventory?x=1`)
   const secure = { port: securePort, ca: former.ca, host: 'localhost' }
@@ -306,7 +306,7 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   const callerWith = (options: AgentOptions): Send => {
     const agent = new SecureAgent({ servername: 'localhost', maxSockets: 1, ...options })
     t.teardown(() => agent.destroy())
-    return callerOf(securePort, {}, agent)
+    return createSender(securePort, {}, agent)
   }
   const ca = [former.ca, newer.ca]
   const callers = [true, true, false, false].map((keepAlive) => callerWith({ keepAlive, ca }))

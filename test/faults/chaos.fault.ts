@@ -7,7 +7,7 @@ import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { ENTRY_JSON } from '../../src/inventory/entry/columns.ts'
 import { inventory, succeed } from '../support/command.ts'
-import { stockOf } from '../support/database.ts'
+import { readStock } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { expectOneHistory, startLoad } from '../support/load.ts'
@@ -229,7 +229,7 @@ async function runEpisode(t: Test): Promise<void> {
   const allowed = new Set(plan.flatMap(({ fault }) => fault.failures ?? []))
   await expectOneHistory(t, load, pets, database, ({ answer }) => allowed.has(answer?.status ?? 0))
   const changes = changesIn(await succeed(t, database.superuserUrl, 'history --json')).reverse()
-  t.strictSame(errorsIn(changes, all, await stockOf(database), load.updates), [], 'no update is lost')
+  t.strictSame(errorsIn(changes, all, await readStock(database), load.updates), [], 'no update is lost')
   t.strictSame(lateIn(changes, writtenPets), [], 'no update is late')
   t.strictSame(await database.query(DOUBLED), [], 'no update is doubled')
   const made = new Set(changes.map(({ requestId }) => requestId))

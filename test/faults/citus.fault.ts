@@ -50,8 +50,8 @@ async function startCitus(t: Test) {
   )
   await query('GRANT CREATE ON SCHEMA public TO owner')
   /** The address of the coordinator's database for a role. */
-  const urlOf = (role: string): string => superuserUrl.replace('postgres@', `${role}@`)
-  return { urlOf, query, workers }
+  const toUrl = (role: string): string => superuserUrl.replace('postgres@', `${role}@`)
+  return { toUrl, query, workers }
 }
 
 /** How many pets the tests update at once. */
@@ -71,7 +71,7 @@ const kinds = {
 const DISTRIBUTE = kinds['a distributed table']
 
 const startService = (t: Test, cluster: CitusCluster): Promise<RunningServer> =>
-  startServer(t, { DATABASE_URL: cluster.urlOf('service') })
+  startServer(t, { DATABASE_URL: cluster.toUrl('service') })
 
 /** Has Citus keep the table in one of the `kinds`. Before 13.1, it does not pass on a privilege on a single column. */
 async function arrange(cluster: CitusCluster, sql: string): Promise<void> {
@@ -81,7 +81,7 @@ async function arrange(cluster: CitusCluster, sql: string): Promise<void> {
 /** A cluster with a table of that many pets, each with the quantity 0, which is distributed as `sql` says. */
 async function startFilled(t: Test, sql: string): Promise<CitusCluster> {
   const cluster = await startCitus(t)
-  await succeed(t, cluster.urlOf('owner'), 'migrate up --server-role service')
+  await succeed(t, cluster.toUrl('owner'), 'migrate up --server-role service')
   await arrange(cluster, sql)
   await cluster.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${PETS}) n`)
   return cluster
@@ -108,8 +108,8 @@ for (const [kind, sql] of Object.entries(kinds)) {
   t.test(`${kind}: every command and every request`, async (t) => {
     const cluster = await startCitus(t)
     const { code, stdout } = await everyCommand(t, {
-      owner: cluster.urlOf('owner'),
-      service: cluster.urlOf('service'),
+      owner: cluster.toUrl('owner'),
+      service: cluster.toUrl('service'),
       role: 'service',
       arrange: () => arrange(cluster, sql),
       ...(kind.startsWith('a local table') ? {} : { historyError: /triggers are not supported/ }),
@@ -172,7 +172,7 @@ t.test('a lost commit of an import is reported as unknown', async (t) => {
   const cluster = await startFilled(t, DISTRIBUTE)
   const input = `petId,quantity\n${pets.map((pet) => `${pet},5\n`).join('')}`
   cluster.workers[1].losesCommits = true
-  const outcome = await inventory(t, cluster.urlOf('owner'), `import - --rows ${PETS}`, { input })
+  const outcome = await inventory(t, cluster.toUrl('owner'), `import - --rows ${PETS}`, { input })
   cluster.workers[1].losesCommits = false
   t.match(outcome, { code: 4, stdout: '' }, outcome.stderr)
   await eventually('Citus to finish the commit', async () => {

@@ -3,7 +3,7 @@ import { createServer } from 'node:http'
 import t, { type Test } from 'tap'
 import { type Deployment, startDeployment, underLoad } from '../support/deployment.ts'
 import { eventually } from '../support/eventually.ts'
-import { callerOf } from '../support/http.ts'
+import { createSender } from '../support/http.ts'
 import { listen } from '../support/ports.ts'
 import { run } from '../support/program.ts'
 
@@ -117,7 +117,7 @@ t.test('after a deployment and a renewal, HAProxy comes back when it or the engi
   const balancer = async (field: string): Promise<string> =>
     sh(`docker compose ps --all --quiet balancer | xargs docker inspect --format '{{.${field}}}'`)
   const isServed = (): Promise<boolean> =>
-    callerOf(port)('GET', '/readyz').then(
+    createSender(port)('GET', '/readyz').then(
       ({ status }) => status === 200,
       () => false,
     )

@@ -1,7 +1,7 @@
 import type { OutgoingHttpHeaders } from 'node:http'
 import type { Test } from 'tap'
 import { inventory, succeed } from '../support/command.ts'
-import { type Answer, callerOf, json } from '../support/http.ts'
+import { type Answer, createSender, json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
 import { type Outcome, startServer } from '../support/program.ts'
 
@@ -58,7 +58,7 @@ export async function everyCommand(t: Test, store: Store): Promise<Outcome> {
   t.match(await run('keys list'), /ops.*ending/)
 
   const server = await startServer(t, { DATABASE_URL: store.service })
-  const send = callerOf(server.port, { authorization: `Bearer ${key}` })
+  const send = createSender(server.port, { authorization: `Bearer ${key}` })
   const update = (pet: number, quantity: number, condition: OutgoingHttpHeaders = {}): Promise<Answer> =>
     send('PATCH', `/v1/inventory/${pet}`, json({ quantity }, condition))
   t.equal((await send('GET', '/readyz')).text, '{"status":"ready"}')

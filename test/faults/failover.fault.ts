@@ -6,7 +6,7 @@ import { notReadyReasons } from '../../src/database/causes.ts'
 import { eventually } from '../support/eventually.ts'
 import { json, type Send } from '../support/http.ts'
 import { expectOneHistory, type Load, startLoad } from '../support/load.ts'
-import { metricsOf, total } from '../support/metrics.ts'
+import { connectToMetrics, total } from '../support/metrics.ts'
 import { type OwnServer, startOwnPair } from '../support/own-server.ts'
 import { startServer } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
@@ -29,7 +29,7 @@ async function setUp(t: Test) {
   const { port, send } = server
   const load = startLoad(t, { ports: [port], clients: 16, pets })
   await load.served(200)
-  const { scrape } = await metricsOf(server)
+  const { scrape } = await connectToMetrics(server)
   /** The reasons that the metrics name for not being ready. */
   const reasons = async (): Promise<string[]> => {
     const metrics = await scrape()

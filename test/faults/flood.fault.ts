@@ -5,10 +5,10 @@ import { connect, type Socket } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { apiKey } from '../support/app.ts'
-import { type Entrance, entrancesOf } from '../support/balancer.ts'
+import { type Entrance, startEntrances } from '../support/balancer.ts'
 import { testDatabase } from '../support/database.ts'
-import { type Answer, callerOf, json, type Send } from '../support/http.ts'
-import { type RunningServer, run, startServer, usageOf } from '../support/program.ts'
+import { type Answer, createSender, json, type Send } from '../support/http.ts'
+import { type RunningServer, run, startServer, readUsage } from '../support/program.ts'
 
 /** More connections than keep two cores at work, or as many as this process may open. */
 const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '')
@@ -158,7 +158,7 @@ async function openCallers(t: Test, port: number): Promise<Send[]> {
   const callers = Array.from({ length: CALLERS }, () => {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 })
     t.teardown(() => agent.destroy())
-    return callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
+    return createSender(port, { authorization: `Bearer ${apiKey}` }, agent)
   })
   await Promise.all(callers.map((send) => send('GET', '/livez')))
   return callers
@@ -189,7 +189,7 @@ async function callPolitely(callers: readonly Send[], flood: Flood, port?: numbe
       const update = send('PATCH', `/v1/inventory/${index + 2}`, json({ quantity }))
       await measure(update, (text) => JSON.parse(text).quantity === quantity)
       await measure(send('GET', '/v1/inventory'), (text) => JSON.parse(text)[index + 1].quantity === quantity)
-      if (port !== undefined) await measure(callerOf(port)('GET', '/livez'), () => true)
+      if (port !== undefined) await measure(createSender(port)('GET', '/livez'), () => true)
     }
   }
   await Promise.all(callers.map(call))
@@ -222,7 +222,7 @@ async function servesOthers(
     flood,
     name === 'alone' ? undefined : port,
   )
-  const { memory = 0 } = (await usageOf(server.process.pid)) ?? {}
+  const { memory = 0 } = (await readUsage(server.process.pid)) ?? {}
   flood.stop()
   t.strictSame(failures.slice(0, 5), [], `${title}: every polite request is served`)
   const most = Math.max(MAX_ANSWERS_DURING_REQUEST, 10 * connections)
@@ -238,7 +238,7 @@ async function servesOthers(
 
 t.test('clients that send requests without end keep nobody else waiting', async (t) => {
   const server = await startService(t)
-  for (const [name, port] of await entrancesOf(t, server.port)) {
+  for (const [name, port] of await startEntrances(t, server.port)) {
     for (const [flooding, clients] of Object.entries(busy)) {
       const start = async (): Promise<Flood> => {
         const flood = startBusy(t, port, clients)
@@ -255,7 +255,7 @@ t.test('clients that send requests without end keep nobody else waiting', async 
 
 t.test('clients whose requests or responses do not go on keep nobody else waiting', async (t) => {
   const server = await startService(t)
-  for (const [name, port] of await entrancesOf(t, server.port)) {
+  for (const [name, port] of await startEntrances(t, server.port)) {
     for (const [flooding, [addresses, data, alone = addresses]] of Object.entries(held)) {
       const start = (): Promise<Flood> => startHeld(t, port, name === 'alone' ? alone : addresses, data)
       await servesOthers(t, `${flooding}, ${name}`, { name, port, server }, start)

@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { importLines, succeed } from '../support/command.ts'
-import { addMany, stockOf } from '../support/database.ts'
+import { addMany, readStock } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { startLoad } from '../support/load.ts'
 import { startOwnServer } from '../support/own-server.ts'
@@ -45,7 +45,7 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
   const changes = changesIn(await succeed(t, database.superuserUrl, 'history --json')).reverse()
   const counts = new Map<string | null, number>()
   for (const { requestId } of changes) counts.set(requestId, (counts.get(requestId) ?? 0) + 1)
-  t.strictSame(errorsIn(changes, pets, await stockOf(database), load.updates), [])
+  t.strictSame(errorsIn(changes, pets, await readStock(database), load.updates), [])
   const unknown = load.failures.filter(({ kind }) => kind === 'update').map(({ id }) => counts.get(id) ?? 0)
   t.ok(unknown.every((count) => count <= 1))
   t.equal(counts.get(null), (1 + 2 + 1 + pets.length + 1) * ROUNDS, 'statements of SQL and imports')

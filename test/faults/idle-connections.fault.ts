@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { startService } from '../support/app.ts'
-import { entrancesOf } from '../support/balancer.ts'
+import { startEntrances } from '../support/balancer.ts'
 import { openRaw } from '../support/raw.ts'
 
 /** How long common clients and load balancers keep an idle connection, in seconds, and longer than a request may take. */
@@ -10,7 +10,7 @@ const PAUSES = [12, 61, 91, 121]
 
 t.test('a connection is served after as long a pause as clients and load balancers make', async (t) => {
   const { port: server } = await startService(t)
-  const entrances = await entrancesOf(t, server)
+  const entrances = await startEntrances(t, server)
   const request = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n'
   await Promise.all(
     entrances.flatMap(([name, port]) =>

@@ -3,7 +3,7 @@ import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { makeCertificates } from '../support/certificates.ts'
 import { startCommand, succeed } from '../support/command.ts'
-import { addMany, stockOf } from '../support/database.ts'
+import { addMany, readStock } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { changesIn } from '../support/history.ts'
 import { cutNetwork, reasonNotToCut } from '../support/network.ts'
@@ -90,5 +90,5 @@ t.test('a command that ends while its COMMIT is on the way changes nothing later
     const sessions = "SELECT FROM pg_stat_activity WHERE application_name = 'petstore-inventory cli'"
     return (await database.query(sessions)).length === 0
   })
-  t.equal(await stockOf(database), '1,0,sold')
+  t.equal(await readStock(database), '1,0,sold')
 })

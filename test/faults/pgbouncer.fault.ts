@@ -4,7 +4,7 @@ import t, { type Test } from 'tap'
 import { serverAccount } from '../../src/local/server-process.ts'
 import { startApp } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
-import { addMany, sessionsOf, stockOf, testDatabase, testRole } from '../support/database.ts'
+import { addMany, findSessions, readStock, testDatabase, testRole } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
@@ -38,7 +38,7 @@ ${settings}
   // It refuses to run as root.
   const options = { ...serverAccount(), cwd, env: process.env }
   await run(t, 'pgbouncer', ['pgbouncer.ini'], options).output(/process up/)
-  const url = new URL(role.urlOf(database.url))
+  const url = new URL(role.toUrl(database.url))
   url.host = `127.0.0.1:${listen}`
   return { database, role, url: url.href }
 }
@@ -65,11 +65,11 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
       }
     }),
   )
-  const sessions = await sessionsOf(database, `usename = '${role.name}'`)
+  const sessions = await findSessions(database, `usename = '${role.name}'`)
   t.ok(sessions.length <= 3, 'PgBouncer shares its connections')
   const changes = changesIn(await succeed(t, database.url, 'history --json --by ops')).reverse()
   t.equal(new Set(changes.map(({ requestId }) => requestId)).size, 400, 'each update has its own caller')
-  t.strictSame(errorsIn(changes, pets, await stockOf(database), []), [])
+  t.strictSame(errorsIn(changes, pets, await readStock(database), []), [])
 
   const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
   const list = send('GET', '/v1/inventory')

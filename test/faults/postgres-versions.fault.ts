@@ -1,17 +1,17 @@
 import t from 'tap'
 import { succeed } from '../support/command.ts'
 import { onServer } from '../support/on-server.ts'
-import { programsOf, startInstalled } from '../support/own-server.ts'
-import { urlOf } from '../support/server.ts'
+import { findPrograms, startInstalled } from '../support/own-server.ts'
+import { replaceDatabase } from '../support/server.ts'
 import { everyCommand } from './every-command.ts'
 
 for (const version of [14, 15, 16, 17, 18]) {
   t.test(`PostgreSQL ${version}: every command and every request`, async (t) => {
-    const { query, superuserUrl } = await startInstalled(t, programsOf(version), { fsync: 'off' })
+    const { query, superuserUrl } = await startInstalled(t, findPrograms(version), { fsync: 'off' })
     await query('CREATE ROLE owner LOGIN')
     await query('CREATE ROLE service LOGIN')
     await query('CREATE DATABASE stock OWNER owner')
-    const stock = urlOf(superuserUrl, 'stock')
+    const stock = replaceDatabase(superuserUrl, 'stock')
     await onServer(stock, 'GRANT CREATE ON SCHEMA public TO owner')
     const owner = stock.replace('postgres@', 'owner@')
     const service = stock.replace('postgres@', 'service@')

@@ -2,7 +2,7 @@ import { Agent } from 'node:http'
 import t, { type Test } from 'tap'
 import { apiKey, startService } from '../support/app.ts'
 import { startBalancer } from '../support/balancer.ts'
-import { callerOf, isError, type Send } from '../support/http.ts'
+import { createSender, isError, type Send } from '../support/http.ts'
 import { freePort } from '../support/ports.ts'
 
 const LIMIT = 20
@@ -15,7 +15,7 @@ async function setUp(t: Test, env: Readonly<Record<string, string>> = {}) {
   const { port } = await startBalancer(t, [server], { RATE_LIMIT: String(LIMIT), ...env })
   return (authorization?: string, localAddress = '127.0.0.1', client = '203.0.113.9') => {
     const headers = { 'x-forwarded-for': client, ...(authorization === undefined ? {} : { authorization }) }
-    return callerOf(port, headers, new Agent({ localAddress }))
+    return createSender(port, headers, new Agent({ localAddress }))
   }
 }
 
@@ -75,7 +75,7 @@ t.test('no other answer lifts the limit of 401s, and only accepted keys are reme
     statuses[status] = (statuses[status] ?? 0) + 1
   }
   t.strictSame(statuses, { 401: LIMIT, 429: LIMIT })
-  const { text } = await callerOf(metrics)('GET', '/metrics')
+  const { text } = await createSender(metrics)('GET', '/metrics')
   t.match(text, /^haproxy_sticktable_used\{name="keys",type="\w+"\} 1$/m)
 })
 

@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap'
 import { testDatabase } from '../support/database.ts'
-import { contradictionIn } from '../support/linearizability.ts'
+import { findContradiction } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { openUnread } from '../support/messages.ts'
 import { freePort } from '../support/ports.ts'
@@ -30,7 +30,7 @@ async function stopUnderLoad(t: Test, keepAlive: boolean): Promise<void> {
   if (keepAlive) t.ok(lost.length <= ROUNDS, 'at most one connection of each stop was idle for too long')
   const others = lost.filter(({ error }) => error !== 'ECONNRESET')
   t.strictSame(others, [], 'nothing else was lost')
-  for (const pet of pets) t.equal(contradictionIn(load.historyOf(pet), 0), undefined)
+  for (const pet of pets) t.equal(findContradiction(load.readHistory(pet), 0), undefined)
 }
 
 t.test('a stop beside readers that read nothing of a long list takes nine seconds at most', async (t) => {

@@ -24,18 +24,18 @@ async function setUp(t: Test) {
   t.teardown(server.stop)
   await migrate({ url: server.url, direction: 'up' })
   /** The address of the server with these parameters, under this host name. */
-  const urlOf = (parameters: Record<string, string>, host = 'localhost'): string => {
+  const toUrl = (parameters: Record<string, string>, host = 'localhost'): string => {
     const url = new URL(server.url)
     url.hostname = host
     url.search = String(new URLSearchParams(parameters))
     return url.href
   }
-  return { folder, ca: own.ca, otherCa: other.ca, urlOf }
+  return { folder, ca: own.ca, otherCa: other.ca, toUrl }
 }
 
 t.test('with sslmode=verify-full and the right authority, every connection is encrypted', async (t) => {
-  const { ca, urlOf } = await setUp(t)
-  const url = urlOf({ sslmode: 'verify-full', sslrootcert: ca })
+  const { ca, toUrl } = await setUp(t)
+  const url = toUrl({ sslmode: 'verify-full', sslrootcert: ca })
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   t.teardown(() => client.end())
@@ -56,17 +56,17 @@ t.test('with sslmode=verify-full and the right authority, every connection is en
 })
 
 t.test('the server and the command line refuse a certificate that cannot be verified', async (t) => {
-  const { folder, ca, otherCa, urlOf } = await setUp(t)
+  const { folder, ca, otherCa, toUrl } = await setUp(t)
   await writeFile(path.join(folder, 'empty.crt'), '')
   const sslmode = 'verify-full'
   const without = new URL(process.env['TEST_SERVER_URL'] ?? '')
   without.searchParams.set('sslmode', sslmode)
   const faults: [url: string, message: RegExp][] = [
-    [urlOf({ sslmode, sslrootcert: otherCa }), /cannot be verified: .*certificate/],
-    [urlOf({ sslmode }), /cannot be verified: .*certificate/],
-    [urlOf({ sslmode, sslrootcert: ca }, '127.0.0.1'), /cannot be verified: Hostname\/IP does not match/],
-    [urlOf({ sslmode, sslrootcert: `${folder}/none` }), /with files that can be read: .*no such file/],
-    [urlOf({ sslmode, sslrootcert: `${folder}/empty.crt` }), /cannot be verified/],
+    [toUrl({ sslmode, sslrootcert: otherCa }), /cannot be verified: .*certificate/],
+    [toUrl({ sslmode }), /cannot be verified: .*certificate/],
+    [toUrl({ sslmode, sslrootcert: ca }, '127.0.0.1'), /cannot be verified: Hostname\/IP does not match/],
+    [toUrl({ sslmode, sslrootcert: `${folder}/none` }), /with files that can be read: .*no such file/],
+    [toUrl({ sslmode, sslrootcert: `${folder}/empty.crt` }), /cannot be verified/],
     [without.href, /cannot be verified: The server does not support SSL connections/],
   ]
   for (const [url, message] of faults) {

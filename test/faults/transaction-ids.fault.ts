@@ -7,7 +7,7 @@ import { migrate } from '../../src/database/admin/migrate.ts'
 import { serverAccount } from '../../src/local/server-process.ts'
 import { compareLists, FIRST_ENTRIES } from '../inventory/list/histories.ts'
 import { startApp } from '../support/app.ts'
-import { giveToServer, programsOf, SERVICE, startInstalled } from '../support/own-server.ts'
+import { giveToServer, findPrograms, SERVICE, startInstalled } from '../support/own-server.ts'
 
 const run = promisify(execFile)
 
@@ -23,7 +23,7 @@ const PER_FILE = 2 ** 20
 /** Starts a server of which the tests say which transaction id comes next. */
 async function startServer(t: Test) {
   // The embedded server comes without pg_resetwal.
-  const programs = programsOf(15)
+  const programs = findPrograms(15)
   const settings = { fsync: 'off', max_prepared_transactions: '20', autovacuum: 'off' }
   const server = await startInstalled(t, programs, settings)
   const { query, data } = server

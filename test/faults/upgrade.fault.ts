@@ -50,7 +50,7 @@ async function upgradeAndBack(t: Test, release: keyof typeof releases) {
   const recorded = rows.split('\n').sort()
   const acknowledged = loads.flatMap((load, index) =>
     load
-      .historyOf(index + 1)
+      .readHistory(index + 1)
       .filter(({ kind, ended }) => kind === 'update' && ended < Number.POSITIVE_INFINITY)
       .map(({ quantity }) => `${index + 1}|${quantity}`),
   )

@@ -1,13 +1,13 @@
 import t from 'tap'
 import { apiKey, startService } from '../support/app.ts'
-import { type Answer, callerOf, isError, json } from '../support/http.ts'
+import { type Answer, createSender, isError, json } from '../support/http.ts'
 
 const entries = ['1,9,available']
 const quantities = 'SELECT quantity FROM inventory'
 
 t.test('every path and method under /v1 requires a valid key, before the body is read', async (t) => {
   const { port, database } = await startService(t, entries)
-  const send = callerOf(port)
+  const send = createSender(port)
   const operations = [
     ['GET', '/v1/inventory'],
     ['HEAD', '/v1/inventory'],
@@ -53,7 +53,7 @@ t.test('each of several keys is accepted, whatever the case of the scheme, or no
   const { port, log } = await startService(t, [], { env: { API_KEYS } })
   const without = await startService(t, [], { env: { API_KEYS: '' } })
   for (const authorization of ['Bearer key-of-billing', 'bearer key-of-shop', 'BEARER key-of-shop']) {
-    const list = (of: number): Promise<Answer> => callerOf(of, { authorization })('GET', '/v1/inventory')
+    const list = (of: number): Promise<Answer> => createSender(of, { authorization })('GET', '/v1/inventory')
     t.equal((await list(port)).status, 200, authorization)
     t.equal((await list(without.port)).status, 401, authorization)
   }
@@ -63,7 +63,7 @@ t.test('each of several keys is accepted, whatever the case of the scheme, or no
 t.test('a read-only key lists, and changes nothing', async (t) => {
   const reader = { name: 'shop', isReadOnly: true }
   const { port, database } = await startService(t, entries, { app: { apiKeys: { find: () => reader } } })
-  const send = callerOf(port, { authorization: 'Bearer reader' })
+  const send = createSender(port, { authorization: 'Bearer reader' })
   for (const method of ['GET', 'HEAD']) t.equal((await send(method, '/v1/inventory')).status, 200, method)
   for (const [path, message] of [
     ['/v1/inventory/1', json({ quantity: 1 })],

@@ -5,13 +5,13 @@ import { startApp, startService } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
 import { testDatabase, testRole } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { callerOf, isError } from '../support/http.ts'
-import { samplesOf } from '../support/metrics.ts'
+import { createSender, isError } from '../support/http.ts'
+import { findSamples } from '../support/metrics.ts'
 import { countingFilter, startRelay } from '../support/relay.ts'
 
 t.test('health checks need no key, and their responses are never cached', async (t) => {
   const { port } = await startService(t)
-  const send = callerOf(port)
+  const send = createSender(port)
   const { version } = JSON.parse(await readFile('package.json', 'utf8'))
   for (const [method, path, text] of [
     ['GET', '/livez', `{"status":"ok","version":"${version}"}`],
@@ -28,12 +28,12 @@ const END_SESSIONS = 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHE
 t.test('/readyz, the metrics and the log say whether the service is ready, and why not', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t, { empty: true })
-  const outage = await startRelay(t, role.urlOf(database.url))
+  const outage = await startRelay(t, role.toUrl(database.url))
   const { send, log, scrape } = await startApp(t, outage.url, { timings: { probe: probeLimits } })
   /** Waits until the check has a result: ready, or this kind of reason, in these words. */
   const see = async (kind?: string, words = /./): Promise<void> => {
     const answer = await eventually(kind ?? 'ready', async () => {
-      const reasons = samplesOf(await scrape(), 'inventory_not_ready').filter(({ value }) => value === 1)
+      const reasons = findSamples(await scrape(), 'inventory_not_ready').filter(({ value }) => value === 1)
       const kinds = reasons.map(({ labels }) => labels['reason'])
       const found = await send('GET', '/readyz')
       return kinds.join() === (kind ?? '') && found.status === (kind === undefined ? 200 : 503) && found
@@ -92,7 +92,7 @@ t.test('the service stays ready while PostgreSQL has no connection left for a ch
   const role = await testRole(t)
   const database = await testDatabase(t, { entries: ['1,0,available'] })
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-  const { send, update, log } = await startApp(t, role.urlOf(database.url))
+  const { send, update, log } = await startApp(t, role.toUrl(database.url))
   t.equal((await update(1, 5)).status, 200)
   await database.query(`ALTER ROLE ${role.name} CONNECTION LIMIT 0`)
   // The connection for readiness and keys is replaced every few seconds.

@@ -5,7 +5,7 @@ import addFormats from 'ajv-formats'
 import t from 'tap'
 import { apiKey, startApp, startService } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
-import { callerOf } from '../support/http.ts'
+import { createSender } from '../support/http.ts'
 import { startRelay } from '../support/relay.ts'
 import { trigger } from '../support/triggers.ts'
 
@@ -23,7 +23,7 @@ addFormats.default(ajv)
 
 t.test('the service serves openapi.json', async (t) => {
   const { port } = await startService(t)
-  const { status, headers, text } = await callerOf(port)('GET', '/openapi.json')
+  const { status, headers, text } = await createSender(port)('GET', '/openapi.json')
   t.equal(status, 200)
   t.equal(headers['content-type'], 'application/json; charset=utf-8')
   t.equal(headers['cache-control'], 'no-cache')

@@ -1,9 +1,9 @@
 import { readdir } from 'node:fs/promises'
 import t from 'tap'
 import { startService } from '../support/app.ts'
-import { callerOf } from '../support/http.ts'
+import { createSender } from '../support/http.ts'
 
-const send = callerOf((await startService(t)).port)
+const send = createSender((await startService(t)).port)
 
 const modules = (await readdir('reference')).filter((name) => name.endsWith('.js'))
 

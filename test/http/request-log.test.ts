@@ -3,7 +3,7 @@ import { apiKey, longLimits, shortWaits, startApp, startService } from '../suppo
 import { testDatabase, testRole } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
 import type { Answer } from '../support/http.ts'
-import { samplesOf } from '../support/metrics.ts'
+import { findSamples } from '../support/metrics.ts'
 import { parseResponse, sendRaw } from '../support/raw.ts'
 import { startRelay } from '../support/relay.ts'
 
@@ -59,7 +59,7 @@ t.test('the log and a metric have the cause of each 503', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t, { entries: ['1,9,available'] })
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-  const outage = await startRelay(t, role.urlOf(database.url))
+  const outage = await startRelay(t, role.toUrl(database.url))
   const timings = { lists: { ...longLimits.lists, answer: LIMIT_MS }, app: shortWaits.app }
   const app = await startApp(t, outage.url, { timings })
   const { send, log } = app
@@ -88,7 +88,7 @@ t.test('the log and a metric have the cause of each 503', async (t) => {
   await database.query(`ALTER ROLE ${role.name} SET default_transaction_read_only = on`)
   await outage.restore()
   await isRefused(update, 'read_only', /^the server is read-only/)
-  const counted = samplesOf(await app.scrape(), 'inventory_unavailable_total')
+  const counted = findSamples(await app.scrape(), 'inventory_unavailable_total')
   const causes = counted.map(({ labels, value }) => `${labels['cause']} ${value}`)
   t.strictSame(causes, ['locked 1', 'late 1', 'database_unreachable 1', 'not_ready 1', 'read_only 1'])
 })

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import t from 'tap'
 import { longLimits, startService } from '../support/app.ts'
-import { stockOf } from '../support/database.ts'
+import { readStock } from '../support/database.ts'
 import { isError } from '../support/http.ts'
 import { authorization, listRequest, updateRequest } from '../support/messages.ts'
 import { openRaw, parseResponse, sendRaw, statusesIn } from '../support/raw.ts'
@@ -51,7 +51,7 @@ t.test(`${COUNT} clients that never end their request each get a 408, and hold u
   t.strictSame(statusesIn(await answered), [401], 'an answered request gets no second answer')
   t.equal(await silent, '', 'a connection on which nothing was asked gets no answer')
   // No part of a request was taken for a whole one.
-  t.equal(await stockOf(database), `1,${(served - 1) % 1000},available`)
+  t.equal(await readStock(database), `1,${(served - 1) % 1000},available`)
 })
 
 t.test('a request that never becomes complete does not keep a server from stopping', async (t) => {

@@ -3,9 +3,9 @@ import t from 'tap'
 import { startService } from '../support/app.ts'
 import { addKey } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { callerOf, json } from '../support/http.ts'
+import { createSender, json } from '../support/http.ts'
 import { updateRequest } from '../support/messages.ts'
-import { samplesOf, total } from '../support/metrics.ts'
+import { findSamples, total } from '../support/metrics.ts'
 import { persistentCaller } from '../support/program.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
 
@@ -13,7 +13,7 @@ const DURATIONS = 'http_server_request_duration_seconds'
 
 t.test('requests count by route template, method and status, in the buckets of OpenTelemetry', async (t) => {
   const { send, update, port, scrape } = await startService(t, 1)
-  const stranger = callerOf(port)
+  const stranger = createSender(port)
   for (const petId of [1, 1, 2]) await update(petId, 5)
   await send('GET', '/v1/inventory')
   // Made-up paths, ids and methods add no series.
@@ -33,7 +33,7 @@ t.test('requests count by route template, method and status, in the buckets of O
     const found = await scrape()
     return total(found, `${DURATIONS}_count`, { http_response_status_code: '' }) > 0 ? found : undefined
   })
-  const counts = samplesOf(metrics, `${DURATIONS}_count`).map(({ labels, value }) => {
+  const counts = findSamples(metrics, `${DURATIONS}_count`).map(({ labels, value }) => {
     const { http_request_method: method, http_route: route, http_response_status_code: status } = labels
     return `${method} ${route} ${status}: ${value}`
   })
@@ -48,7 +48,7 @@ t.test('requests count by route template, method and status, in the buckets of O
     '_OTHER  405: 4',
   ])
   t.equal(total(metrics, 'inventory_http_malformed_requests_total', { http_response_status_code: '400' }), 1)
-  const buckets = samplesOf(metrics, `${DURATIONS}_bucket`, { http_response_status_code: '200' })
+  const buckets = findSamples(metrics, `${DURATIONS}_bucket`, { http_response_status_code: '200' })
   const bounds = '0.005 0.01 0.025 0.05 0.075 0.1 0.25 0.5 0.75 1 2.5 5 7.5 10 +Inf'.split(' ')
   t.strictSame([...new Set(buckets.map(({ labels }) => labels['le']))], bounds)
   t.ok(total(metrics, `${DURATIONS}_sum`) > 0)
@@ -72,7 +72,7 @@ t.test('metrics count batches, unchanged lists and connections', async (t) => {
   t.equal(total(metrics, 'inventory_update_batch_size_sum'), rounds * 20, 'each update was in a batch')
   t.equal(total(metrics, 'inventory_updates_waiting'), 0)
   t.equal(total(metrics, 'inventory_lists_total'), rounds * 21, 'each list has a cost')
-  t.equal(samplesOf(metrics, 'db_client_connection_count').length, 6, 'used and idle ones of each pool')
+  t.equal(findSamples(metrics, 'db_client_connection_count').length, 6, 'used and idle ones of each pool')
   for (const [pool, size] of [
     ['requests', 9],
     ['lists', 1],
@@ -93,13 +93,13 @@ t.test('metrics have the stock, the last backup and the expiry of keys', async (
   const optional = ['inventory_backup_timestamp_seconds', 'inventory_api_key_expiry_timestamp_seconds']
   const before = await eventually('the count of the entries', async () => {
     const found = await scrape()
-    return samplesOf(found, 'inventory_entries').length === 3 ? found : undefined
+    return findSamples(found, 'inventory_entries').length === 3 ? found : undefined
   })
   const stock = (name: string): number[] =>
     ['available', 'pending', 'sold'].map((status) => total(before, name, { status }))
   t.strictSame(stock('inventory_entries'), [2, 0, 1])
   t.strictSame(stock('inventory_entries_out_of_stock'), [1, 0, 1])
-  for (const name of optional) t.strictSame(samplesOf(before, name), [], name)
+  for (const name of optional) t.strictSame(findSamples(before, name), [], name)
 
   await database.query(`COMMENT ON DATABASE "${database.name}" IS 'Last backup: 2026-01-02T03:04:05Z'`)
   const revoke = (name: string, after: string) =>
@@ -113,7 +113,7 @@ t.test('metrics have the stock, the last backup and the expiry of keys', async (
   await revoke('shortened', '5 days')
   await addKey(database, 'shortened', '2 days')
   await addKey(database, 'billing', '3 days')
-  const expiries = async () => samplesOf(await scrape(), 'inventory_api_key_expiry_timestamp_seconds')
+  const expiries = async () => findSamples(await scrape(), 'inventory_api_key_expiry_timestamp_seconds')
   const ends = await eventually('the keys', async () => {
     const found = await expiries()
     return found.length > 2 && found

@@ -6,7 +6,7 @@ import { readPages } from '../docs/pages.ts'
 import { addKey, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
-import { metricsOf, samplesIn } from '../support/metrics.ts'
+import { connectToMetrics, parseSamples } from '../support/metrics.ts'
 import { startServer } from '../support/program.ts'
 import { sendRaw } from '../support/raw.ts'
 
@@ -54,7 +54,7 @@ t.test('docs/metrics.md lists every metric of the service, with its type and lab
   const database = await testDatabase(t, { entries: ['1,9,available'] })
   await addKey(database, 'billing', '1 day')
   const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
-  const metrics = await metricsOf(server)
+  const metrics = await connectToMetrics(server)
   const { port, send } = server
   await send('GET', '/v1/inventory')
   await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
@@ -71,7 +71,7 @@ t.test('docs/metrics.md lists every metric of the service, with its type and lab
   const found: typeof pages = new Map()
   const served = text.matchAll(/^# HELP (\w+) \w.*\n# TYPE \1 (\w+)\n([^#]*)/gm)
   for (const [, name = '', type = '', lines = ''] of served) {
-    const labels = new Set(samplesIn(lines).flatMap((sample) => Object.keys(sample.labels)))
+    const labels = new Set(parseSamples(lines).flatMap((sample) => Object.keys(sample.labels)))
     labels.delete('le')
     // Those of Node.js and of the process are prom-client's; the page has only what alerts and the dashboard use.
     if (pages.has(name) || !/^(nodejs|process)_/.test(name))

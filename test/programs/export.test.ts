@@ -29,7 +29,7 @@ t.test('a row security policy that would hide rows is an error, not fewer of the
      CREATE POLICY few ON inventory USING (quantity < 2)`,
   )
   for (const command of ['export', 'import - --rows 4', 'keys list', 'keys revoke billing']) {
-    const outcome = await inventory(t, role.urlOf(database.url), command, { input: csv })
+    const outcome = await inventory(t, role.toUrl(database.url), command, { input: csv })
     const stderr = /\binventory: Row security would hide rows from this role: .* Use a role that sees all/
     t.match(outcome, { code: 1, stdout: '', stderr }, command)
   }

@@ -6,11 +6,18 @@ import t, { type Test } from 'tap'
 import { serverFolder as folderFor } from '../../src/local/folder.ts'
 import { runCommand } from '../support/command.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { callerOf, json } from '../support/http.ts'
+import { createSender, json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
 import { copyCluster } from '../support/own-server.ts'
 import { freePort, listen } from '../support/ports.ts'
-import { type Program, portOf, programFile, run, startProgram, temporaryFolder } from '../support/program.ts'
+import {
+  type Program,
+  readPort,
+  programFile,
+  run,
+  startProgram,
+  temporaryFolder,
+} from '../support/program.ts'
 
 const sample =
   '[{"petId":1,"quantity":12,"status":"available"},{"petId":2,"quantity":3,"status":"available"},' +
@@ -225,7 +232,7 @@ async function startLocally(t: Test, cwd: string, env: Record<string, string> = 
   const server = await startProgram(t, 'server', { cwd, env: { PORT: '0', ...env } })
   const welcome = /^(.*)\n[\s\S]*Authorization: Bearer (\S+)'[\s\S]*Ctrl-C stops both/
   const [, firstLine = '', key = ''] = await server.output(welcome)
-  const send = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
+  const send = createSender(await readPort(server), { authorization: `Bearer ${key}` })
   return { server, key, send, firstLine }
 }
 

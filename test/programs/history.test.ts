@@ -1,12 +1,12 @@
 import t, { type Test } from 'tap'
 import { valueColumns } from '../../src/inventory/entry/columns.ts'
 import { importLines, inventory, startCommand, succeed } from '../support/command.ts'
-import { addKey, addMany, stockOf, testDatabase, testRole, waitForLocks } from '../support/database.ts'
+import { addKey, addMany, readStock, testDatabase, testRole, waitForLocks } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
-import { contradictionIn } from '../support/linearizability.ts'
+import { findContradiction } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { onServer } from '../support/on-server.ts'
-import { portOf, startProgram } from '../support/program.ts'
+import { readPort, startProgram } from '../support/program.ts'
 import { trigger } from '../support/triggers.ts'
 
 // To turn the history on takes eight seconds, in which nothing happens.
@@ -23,9 +23,9 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
   await addMany(database, pets.length, 'available')
   const key = await addKey(database, 'billing')
   await history(t, database.url, 'on')
-  const env = { DATABASE_URL: serverRole.urlOf(database.url), PORT: '0' }
+  const env = { DATABASE_URL: serverRole.toUrl(database.url), PORT: '0' }
   const servers = await Promise.all([1, 2].map(() => startProgram(t, 'server', { env })))
-  const load = startLoad(t, { ports: await Promise.all(servers.map(portOf)), key, clients: 64, pets })
+  const load = startLoad(t, { ports: await Promise.all(servers.map(readPort)), key, clients: 64, pets })
   const sql = (async () => {
     // Locked in the order in which the servers update them: in any other, PostgreSQL could end one of both as a deadlock.
     const all = 'SELECT pet_id FROM inventory ORDER BY pet_id FOR UPDATE'
@@ -42,7 +42,7 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
   await load.stop()
 
   const changes = changesIn(await history(t, database.url, '--json')).reverse()
-  t.strictSame(errorsIn(changes, pets, await stockOf(database), load.updates), [])
+  t.strictSame(errorsIn(changes, pets, await readStock(database), load.updates), [])
   const named = changes.filter(({ requestId }) => requestId !== null)
   t.equal(named.length, load.updates.length)
   t.ok(named.every(({ key, role }) => key === 'billing' && role === serverRole.name))
@@ -189,7 +189,7 @@ t.test('off leaves no trigger behind, and writers are not recorded', async (t) =
 t.test('operators read the history, and only the owner of the tables can change it', async (t) => {
   const [server, operator] = [await testRole(t), await testRole(t)]
   const database = await testDatabase(t)
-  const url = operator.urlOf(database.url)
+  const url = operator.toUrl(database.url)
   const roles = `--server-role ${server.name} --operator-role ${operator.name}`
   await succeed(t, database.url, `migrate up ${roles}`)
   await history(t, database.url, 'on')
@@ -197,7 +197,7 @@ t.test('operators read the history, and only the owner of the tables can change 
   t.equal(changesIn(await history(t, url, '--json')).length, 1)
   for (const command of ['history on', 'history off', 'history prune --keep 1d'])
     t.match(await inventory(t, url, command), { code: 1, stderr: /own/ }, command)
-  const select = await inventory(t, server.urlOf(database.url), 'history')
+  const select = await inventory(t, server.toUrl(database.url), 'history')
   t.match(select, { code: 1, stderr: /lacks a privilege/ })
   // A writer cannot put a table of its own in the place of the history.
   await database.query(`GRANT TEMPORARY ON DATABASE ${database.name} TO ${operator.name}`)
@@ -213,7 +213,7 @@ t.test('once on has ended, every update of a server names its key, and lists sta
   await database.query(trigger(`IF ${isOn} THEN PERFORM pg_sleep(4); END IF`))
   const key = await addKey(database, 'ops')
   const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
-  const load = startLoad(t, { ports: [await portOf(server)], key, clients: 1, pets: [1] })
+  const load = startLoad(t, { ports: [await readPort(server)], key, clients: 1, pets: [1] })
   await load.next('update', 'success')
   await history(t, database.url, 'on')
   const unnamed = async (): Promise<number> =>
@@ -222,7 +222,7 @@ t.test('once on has ended, every update of a server names its key, and lists sta
   for (let updates = 0; updates < 2; updates++) await load.next('update', 'success')
   await load.stop()
   t.equal(await unnamed(), before)
-  t.equal(contradictionIn(load.historyOf(1), 0), undefined)
+  t.equal(findContradiction(load.readHistory(1), 0), undefined)
   server.process.kill('SIGTERM')
   t.notMatch((await server.ended).stdout, /every list is read in full/)
 })

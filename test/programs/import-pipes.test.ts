@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap'
 import { inventory, runBash, startCommand } from '../support/command.ts'
-import { stockOf, type TestDatabase, testDatabase, waitForSessions } from '../support/database.ts'
+import { readStock, type TestDatabase, testDatabase, waitForSessions } from '../support/database.ts'
 import { type Outcome, temporaryFolder } from '../support/program.ts'
 
 const csv = 'petId,quantity,status\n1,5,available\n20,600,sold\n3,7,\n'
@@ -27,13 +27,13 @@ t.test('standard input is imported with the right number of rows, and no other p
       /^inventory: Only the end of a file .*\n {2}awk 1 .* inventory import - --rows .*\nNothing was done\.\n$/m
     t.match(await bash(t, database.url, line), { code: 2, stderr }, line)
   }
-  t.equal(await stockOf(database), before)
+  t.equal(await readStock(database), before)
   // Google Sheets writes no end of the last line.
   const rows = '"$(awk \'END { print NR - 1 }\' stock.csv)"'
   const open = `printf %s "$(cat stock.csv)" >open.csv; mv open.csv stock.csv;`
   const right = `${open} awk 1 stock.csv | inventory import - --rows ${rows}`
   t.match(await bash(t, database.url, right), { code: 0, stdout: '1 added, 2 changed, 0 unchanged\n' })
-  t.equal(await stockOf(database), '1,5,available\n2,9,sold\n3,7,sold\n4,9,sold\n20,600,sold')
+  t.equal(await readStock(database), '1,5,available\n2,9,sold\n3,7,sold\n4,9,sold\n20,600,sold')
   const file = await bash(t, database.url, `${open} inventory import - <stock.csv`)
   t.match(file, { code: 0, stdout: '0 added, 0 changed, 3 unchanged\n' }, 'a file ends where it ends')
 })
@@ -55,7 +55,7 @@ t.test('a pipe that is cut anywhere changes nothing', async (t) => {
   t.match(await importing(csv.slice(0, -1), 3), { code: 3, stderr: open })
   const tooMany = /standard input has 3 rows instead of the expected 2; nothing/
   t.match(await importing(csv, 2), { code: 3, stderr: tooMany })
-  t.equal(await stockOf(database), before)
+  t.equal(await readStock(database), before)
 })
 
 t.test('Ctrl-C ends an import that waits for its pipe', async (t) => {

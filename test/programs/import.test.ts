@@ -5,7 +5,7 @@ import { INT64_MAX, INT64_MIN } from '../../src/contract/int64.ts'
 import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { rowReader } from '../../src/inventory/transfer/rows.ts'
 import { inventory } from '../support/command.ts'
-import { addMany, stockOf, testDatabase, waitForLocks } from '../support/database.ts'
+import { addMany, readStock, testDatabase, waitForLocks } from '../support/database.ts'
 import { type Outcome, programFile, run, temporaryFolder } from '../support/program.ts'
 import { AT_COMMIT, trigger } from '../support/triggers.ts'
 
@@ -28,14 +28,14 @@ t.test('CSV adds and changes entries; a status that is left open stays or is ava
   const replacing = await load(t, database.url, csv, '--dry-run --mode replace')
   t.match(replacing, { code: 0, stdout: `${dryRun}, 1 removed\n` })
   t.equal((await load(t, database.url, 'petId,quantity\nx,1\n', '--dry-run')).code, 3)
-  t.equal(await stockOf(database), filled)
+  t.equal(await readStock(database), filled)
 
   t.match(await load(t, database.url, csv), { code: 0, stdout: `${changes}\n`, stderr: '' })
   const imported = '1,5,available\n2,6,pending\n3,9,sold\n5,0,available\n6,1,pending'
-  t.equal(await stockOf(database), imported.replace('5,0', '4,9,sold\n5,0'))
+  t.equal(await readStock(database), imported.replace('5,0', '4,9,sold\n5,0'))
   const stdout = '0 added, 0 changed, 5 unchanged, 1 removed\n'
   t.match(await load(t, database.url, csv, replace), { code: 0, stdout })
-  t.equal(await stockOf(database), imported)
+  t.equal(await readStock(database), imported)
 })
 
 const utf16 = (text: string): Buffer => Buffer.from(`\uFEFF${text}`, 'utf16le')
@@ -60,7 +60,7 @@ t.test('every spelling of CSV that programs write is read', async (t) => {
     await database.query('TRUNCATE inventory')
     const title = JSON.stringify(input.toString('utf8', 0, 99))
     t.match(await load(t, database.url, input), { code: 0, stderr: '' }, title)
-    t.equal(await stockOf(database), '-3,0,available\n1,5,available', title)
+    t.equal(await readStock(database), '-3,0,available\n1,5,available', title)
   }
 })
 
@@ -122,7 +122,7 @@ t.test('every wrong line is reported with its number, and nothing is written', a
     /\nline 21: .*\ninventory: stock\.csv has errors; these are the first 20; nothing was changed\n$/
   t.match(many.stderr, firsts)
   t.equal(many.stderr.split('\n').length, 20 + 2)
-  t.equal(await stockOf(database), '1,9,sold')
+  t.equal(await readStock(database), '1,9,sold')
 })
 
 t.test('a petId and a quantity are plain decimal integers within the bounds of the API', async (t) => {
@@ -167,7 +167,7 @@ t.test('imports wait for each other and for other changes, at every isolation le
   await waitForLocks(database, 2)
   await update()
   for (const { code, stderr } of await outcomes) t.equal(code, 0, stderr)
-  t.ok(['1,1,sold\n2,1,available', '1,2,sold\n3,2,available'].includes(await stockOf(database)))
+  t.ok(['1,1,sold\n2,1,available', '1,2,sold\n3,2,available'].includes(await readStock(database)))
 })
 
 t.test('a file that grows or changes during its import is refused', async (t) => {
@@ -182,7 +182,7 @@ t.test('a file that grows or changes during its import is refused', async (t) =>
     await waitForLocks(database)
     await change()
     await release()
-    return { ...(await ended), stock: await stockOf(database) }
+    return { ...(await ended), stock: await readStock(database) }
   }
   for (const [change, ...args] of [
     [() => appendFile(file, '3,1\n'), 'stock.csv'],
@@ -206,7 +206,7 @@ t.test('what a trigger or constraint rejects is a reason, and nothing is written
   ] as const) {
     const said = `^inventory: The database rejects the entries: ${reason}; nothing was changed\\.\n$`
     t.match(await load(t, database.url, csv), { code: 3, stdout: /^$/, stderr: new RegExp(said) })
-    t.equal(await stockOf(database), '1,9,sold', reason)
+    t.equal(await readStock(database), '1,9,sold', reason)
   }
 })
 
@@ -234,7 +234,7 @@ t.test('an import that the table does not have as the file says is refused', asy
       const outcome = await load(t, database.url, csv, `${options} ${more}`)
       const stderr = ` (${wrong}): a trigger or rule of the table may skip or change rows; nothing was changed\n`
       t.match(outcome, wrong === '' ? { code: 0 } : { code: 3, stdout: /^$/, stderr }, code)
-      if (wrong !== '' || more !== '') t.equal(await stockOf(database), before, code)
+      if (wrong !== '' || more !== '') t.equal(await readStock(database), before, code)
     }
   }
 })

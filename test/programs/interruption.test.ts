@@ -29,7 +29,7 @@ t.test('Ctrl-C ends the statement on the server, even if the role may open no ot
      GRANT SELECT ON inventory TO ${role.name};
      ALTER ROLE ${role.name} CONNECTION LIMIT 1`,
   )
-  const program = await interrupt(t, database, 'export', role.urlOf(database.url))
+  const program = await interrupt(t, database, 'export', role.toUrl(database.url))
   await waitForSessions(database, ASLEEP, 0)
   t.match(await program.ended, interrupted)
 })

@@ -5,7 +5,7 @@ import { readDuration } from '../../src/cli/arguments.ts'
 import { startApp } from '../support/app.ts'
 import { inventory, succeed } from '../support/command.ts'
 import { addEntries, addKey, testDatabase } from '../support/database.ts'
-import { callerOf, json } from '../support/http.ts'
+import { createSender, json } from '../support/http.ts'
 
 /** The commands on the keys of a new database. */
 async function setUp(t: Test) {
@@ -67,7 +67,7 @@ t.test('a read-only key cannot change the stock, nor can the one that replaces i
   t.match(first.stderr, /^The key shop \([0-9a-f]{12}\) is read-only and does not expire\./)
   const second = await keys('rotate shop')
   for (const { stdout } of [first, second]) {
-    const send = callerOf(port, { authorization: `Bearer ${stdout.trim()}` })
+    const send = createSender(port, { authorization: `Bearer ${stdout.trim()}` })
     t.equal((await send('GET', '/v1/inventory')).status, 200)
     const update = await send('PATCH', '/v1/inventory/1', json({ quantity: 1 }))
     t.match(update, { status: 403, text: /"code":"forbidden"/ })
@@ -133,7 +133,7 @@ t.test('an infinite time, or one before Christ, concerns its own key only, and i
     if (change !== '') await database.query(`UPDATE api_keys SET ${change} WHERE name = '${name}'`)
   t.equal((await send('GET', '/readyz')).status, 200)
   for (const [name, key] of made) {
-    const { status } = await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')
+    const { status } = await createSender(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')
     t.equal(status, rows.find((row) => row[0] === name)?.[1], name)
   }
   t.strictSame(statesOf(await listed()).sort(), rows.map(([, , state]) => state).sort())

@@ -1,11 +1,11 @@
 import { once } from 'node:events'
 import { Agent } from 'node:http'
 import t from 'tap'
-import { sessionsOf, testDatabase } from '../support/database.ts'
+import { findSessions, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { callerOf, json } from '../support/http.ts'
+import { createSender, json } from '../support/http.ts'
 import { listRequest, updateRequest } from '../support/messages.ts'
-import { apiKey, startServer, usageOf } from '../support/program.ts'
+import { apiKey, startServer, readUsage } from '../support/program.ts'
 import { openRaw } from '../support/raw.ts'
 
 const CALLERS = 30
@@ -15,7 +15,7 @@ t.test('requests of every kind and their aborts leave no connection and no memor
   const server = await startServer(t, { DATABASE_URL: database.url })
   const { port, send } = server
   const agent = new Agent({ keepAlive: true, maxSockets: CALLERS })
-  const kept = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
+  const kept = createSender(port, { authorization: `Bearer ${apiKey}` }, agent)
   const [list, update] = [listRequest(), updateRequest(5)]
   const abort = async (bytes: string, after?: 'data'): Promise<void> => {
     const { socket, received } = await openRaw(port)
@@ -32,7 +32,7 @@ t.test('requests of every kind and their aborts leave no connection and no memor
     () => kept('PATCH', '/v1/inventory/-1', json({ quantity: 1 })),
     () => kept('PATCH', '/v1/inventory/1', json('{')),
     () => kept('PATCH', '/v1/inventory/1', json('x'.repeat(10_000))),
-    () => callerOf(port)('GET', '/v1/inventory', { headers: { authorization: 'Bearer x' } }),
+    () => createSender(port)('GET', '/v1/inventory', { headers: { authorization: 'Bearer x' } }),
     () => abort('garbage\r\n\r\n', 'data'),
     () => abort(list),
     () => abort(list, 'data'),
@@ -50,14 +50,14 @@ t.test('requests of every kind and their aborts leave no connection and no memor
     // Closes its connections, and opens others when it is used again.
     agent.destroy()
   }
-  const usage = () => usageOf(server.process.pid)
+  const usage = () => readUsage(server.process.pid)
   // Its connections to the database are opened as they are needed.
   const maxFiles = ((await usage())?.files ?? 0) + 20
   await load(450)
   const before = await usage()
   await load(1500)
   const after = await usage()
-  const connections = await sessionsOf(database, "application_name = 'petstore-inventory server'")
+  const connections = await findSessions(database, "application_name = 'petstore-inventory server'")
   t.ok(connections.length <= 11, 'as many connections to the database as it may have')
   await eventually(`${maxFiles} open files or fewer`, async () => ((await usage())?.files ?? 0) <= maxFiles)
   // The lists meanwhile had twice as much.

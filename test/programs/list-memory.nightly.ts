@@ -1,7 +1,7 @@
 import t from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { metricsOf, total } from '../support/metrics.ts'
+import { connectToMetrics, total } from '../support/metrics.ts'
 import { persistentCaller, startServer } from '../support/program.ts'
 
 const IDLE_CONNECTIONS = 30
@@ -10,7 +10,7 @@ t.test('a connection that is idle after a list does not keep the list in memory'
   // More than is sent at once.
   const database = await testDatabase(t, { entries: 50_000 })
   const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
-  const { scrape } = await metricsOf(server)
+  const { scrape } = await connectToMetrics(server)
   const externalBytes = async (): Promise<number> => total(await scrape(), 'nodejs_external_memory_bytes')
 
   /** Lists on a connection of its own after a change of every entry, and keeps the connection open. */

@@ -52,7 +52,7 @@ t.test('a read-only server, and a role that may not create tables, are named in 
   const database = await testDatabase(t, { empty: true })
   const denied =
     /^inventory: .*permission denied for schema public.*; nothing was changed\. Run this as the owner /
-  t.match(await run(t, role.urlOf(database.url), 'up'), { code: 1, stdout: '', stderr: denied })
+  t.match(await run(t, role.toUrl(database.url), 'up'), { code: 1, stdout: '', stderr: denied })
   await database.query(`ALTER DATABASE ${database.name} SET default_transaction_read_only = on`)
   const readOnly = /^inventory: .*cannot execute CREATE TABLE in a read-only transaction.*\n$/
   t.match(await run(t, database.url, 'up'), { code: 1, stderr: readOnly })

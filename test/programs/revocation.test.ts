@@ -5,12 +5,12 @@ import { apiKey, startApp, startService } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
 import { testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { callerOf } from '../support/http.ts'
+import { createSender } from '../support/http.ts'
 import { startRelay } from '../support/relay.ts'
 
 /** The status of a list for the holder of a key. */
 async function statusOf(port: number, key: string): Promise<number> {
-  return (await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).status
+  return (await createSender(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).status
 }
 
 t.test('a running server takes a new key at once, refuses a revoked one, and writes no key', async (t) => {

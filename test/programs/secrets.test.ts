@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import t from 'tap'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { addKey, testDatabase, testRole } from '../support/database.ts'
-import { callerOf, json } from '../support/http.ts'
+import { createSender, json } from '../support/http.ts'
 import { startServer } from '../support/program.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
 import { startRelay } from '../support/relay.ts'
@@ -16,12 +16,12 @@ t.test('no key is in the log, in an answer, or in what other users of the machin
   const way = await startRelay(t, database.url)
   const [stored, unknown] = [await addKey(database, 'stored'), makeApiKey()]
   const settings = { API_KEYS: `ops:${fixed}`, LOG_LEVEL: 'trace' }
-  const server = await startServer(t, { DATABASE_URL: role.urlOf(way.url), ...settings })
+  const server = await startServer(t, { DATABASE_URL: role.toUrl(way.url), ...settings })
   const { port } = server
   const answers: string[] = []
   for (const key of [fixed, stored, unknown, `${fixed}x`]) {
     for (const authorization of [`Bearer ${key}`, `Basic ${key}`, key, `Bearer ${key}, ${key}`]) {
-      const send = callerOf(port, { authorization, cookie: `key=${key}` })
+      const send = createSender(port, { authorization, cookie: `key=${key}` })
       for (const [method, path, message] of [
         ['GET', `/v1/inventory?key=${key}`, {}],
         ['PATCH', '/v1/inventory/1', json({ quantity: 9, key })],
@@ -44,7 +44,7 @@ t.test('no key is in the log, in an answer, or in what other users of the machin
   const commandLine = await readFile(`/proc/${server.process.pid}/cmdline`, 'latin1').catch(() => '')
   way.fail()
   await server.output(/the API keys cannot be read/)
-  const send = callerOf(port, { authorization: `Bearer ${unknown}` })
+  const send = createSender(port, { authorization: `Bearer ${unknown}` })
   const { status, text } = await send('GET', '/v1/inventory')
   t.equal(status, 503)
   answers.push(text)

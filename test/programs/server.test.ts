@@ -10,14 +10,14 @@ import { printableLines } from '../../src/process/printable.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { testDatabase, testRole } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { type Answer, callerOf } from '../support/http.ts'
+import { type Answer, createSender } from '../support/http.ts'
 import { startLogin } from '../support/login.ts'
 import { openUnread, updateRequest } from '../support/messages.ts'
-import { metricsOf } from '../support/metrics.ts'
+import { connectToMetrics } from '../support/metrics.ts'
 import { freePort, listen } from '../support/ports.ts'
 import {
   persistentCaller,
-  portOf,
+  readPort,
   programFile,
   run,
   startProgram,
@@ -82,7 +82,7 @@ t.test('a start logs what an operator has to know', atOnce(), async (t) => {
     [url, `ops:${apiKey}`, /^$/],
     [url, '', /there is no API key.*create one with "inventory keys create --name ops"/],
     [url, 'ops:hunter2', /the API key "ops" is short enough to be guessed/],
-    [role.urlOf(careless), apiKey, /synchronous_commit is off/],
+    [role.toUrl(careless), apiKey, /synchronous_commit is off/],
     [away, apiKey, /not ready: The database cannot be reached/],
   ] as const) {
     const { log, send, close } = await startApp(t, databaseUrl, { env: { API_KEYS } })
@@ -99,12 +99,12 @@ t.test('the server reads .env, which the environment overrides', atOnce(), async
   const settings = `\uFEFFDATABASE_URL=${url}\r\nAPI_KEYS=${apiKey}\nPORT=http\nMETRICS_PORT=0\n`
   const cwd = await temporaryFolder(t, { '.env': settings })
   const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
-  const send = callerOf(await portOf(server), headers)
+  const send = createSender(await readPort(server), headers)
   t.equal((await send('GET', '/v1/inventory')).status, 200)
 
   // Metrics are served on a port of their own, and nothing else is.
   t.equal((await send('GET', '/metrics')).status, 404)
-  const metrics = await metricsOf(server)
+  const metrics = await connectToMetrics(server)
   const answer = await metrics.send('GET', '/metrics')
   t.equal(answer.status, 200, 'without a key')
   t.equal(answer.headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8')
@@ -121,7 +121,7 @@ t.test('a log that cannot be written does not stop it', { ...atOnce(), skip: noF
   const env = { PATH: process.env['PATH'], DATABASE_URL: url, API_KEYS: apiKey, PORT: String(port) }
   const words = ['-c', 'exec "$@" >/dev/full 2>&1', 'bash', process.execPath, programFile('server')]
   const server = run(t, 'bash', words, { env })
-  const list = (): Promise<Answer> => callerOf(port, headers)('GET', '/v1/inventory')
+  const list = (): Promise<Answer> => createSender(port, headers)('GET', '/v1/inventory')
   await eventually('the server to listen', () => list().catch(() => false as const))
   for (let round = 0; round < 20; round++) t.equal((await list()).status, 200)
   server.process.kill('SIGTERM')

@@ -8,8 +8,8 @@ import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { type ServiceTimings, serviceTimings, startService as start } from '../../src/service.ts'
 import type { Tracing } from '../../src/tracing/tracing.ts'
 import { type Entries, testDatabase } from './database.ts'
-import { type Answer, callerOf, json } from './http.ts'
-import { samplesIn, total } from './metrics.ts'
+import { type Answer, createSender, json } from './http.ts'
+import { parseSamples, total } from './metrics.ts'
 import { apiKey } from './program.ts'
 
 /** Ten minutes: however busy a machine is, only what hangs reaches it. */
@@ -72,11 +72,11 @@ export async function startApp(
   }
   t.teardown(close)
   const port = Number(new URL(service.address).port)
-  const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
+  const send = createSender(port, { authorization: `Bearer ${apiKey}` })
   const update = (petId: number | string, quantity: number, headers?: OutgoingHttpHeaders): Promise<Answer> =>
     send('PATCH', `/v1/inventory/${petId}`, json({ quantity }, headers))
   /** The metrics of the service, without those of the process. */
-  const scrape = async () => samplesIn(await service.metrics.scrape())
+  const scrape = async () => parseSamples(await service.metrics.scrape())
   return {
     port,
     log,

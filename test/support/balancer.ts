@@ -64,7 +64,7 @@ async function startContainer(t: Test, config: string, env: Environment, image =
 export type Entrance = 'alone' | 'behind HAProxy'
 
 /** Starts HAProxy in front of a service. Returns both ports. */
-export async function entrancesOf(t: Test, server: number): Promise<[name: Entrance, port: number][]> {
+export async function startEntrances(t: Test, server: number): Promise<[name: Entrance, port: number][]> {
   const { port } = await startBalancer(t, [server])
   return [
     ['alone', server],

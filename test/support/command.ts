@@ -24,7 +24,7 @@ const idleHosts: ChildProcess[] = []
 /** The words of a command, or a line with them that has no other space. */
 type Words = string | readonly string[]
 
-const wordsOf = (command: Words): string[] =>
+const toWords = (command: Words): string[] =>
   typeof command === 'string' ? command.split(' ').filter(Boolean) : [...command]
 
 /**
@@ -38,7 +38,7 @@ export async function runCommand(
   { env = {}, cwd, input = '' }: Partial<Command> = {},
 ): Promise<Outcome> {
   // Options of Node need a process of their own.
-  const command = { args: wordsOf(words), env, cwd: cwd ?? (await temporaryFolder(t)), input }
+  const command = { args: toWords(words), env, cwd: cwd ?? (await temporaryFolder(t)), input }
   return 'NODE_OPTIONS' in env ? (await startProgram(t, 'cli', command)).ended : runInHost(command)
 }
 
@@ -48,7 +48,7 @@ export const inventory = (t: Test, url: string, command: Words, options: Partial
 
 /** Starts a command on a database as a process of its own. */
 export const startCommand = (t: Test, url: string, command: Words, options: ProgramOptions = {}) =>
-  startProgram(t, 'cli', { args: wordsOf(command), env: { DATABASE_URL: url }, ...options })
+  startProgram(t, 'cli', { args: toWords(command), env: { DATABASE_URL: url }, ...options })
 
 /** Runs a line of bash in which `inventory` is the command line. */
 export function runBash(t: Test, line: string, { env, ...options }: Omit<ProgramOptions, 'args'>) {
@@ -89,7 +89,7 @@ function startHost(): ChildProcess {
     env: { PATH: process.env['PATH'] },
     execArgv: [],
   })
-  // Otherwise, whoever has sent a command that ends its process would wait for ever.
+  // Without an error, a test whose command ends the process would wait for ever.
   host.once('disconnect', () => host.emit('error', new Error('A command ended its process')))
   host.unref()
   host.channel?.unref()

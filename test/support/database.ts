@@ -4,7 +4,7 @@ import type { Test } from 'tap'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { eventually } from './eventually.ts'
 import { hold, onServer, type Row } from './on-server.ts'
-import { urlOf } from './server.ts'
+import { replaceDatabase } from './server.ts'
 
 /** A database of a test's own, and a way to look into it that does not go through the service. */
 export type TestDatabase = Awaited<ReturnType<typeof testDatabase>>
@@ -22,7 +22,7 @@ export async function testDatabase(
   const name = `test_${randomBytes(8).toString('hex')}`
   const copied = empty ? 'template1' : `${template} ${TEST_TEMPLATE_STRATEGY}`
   await onServer(serverUrl, `CREATE DATABASE ${name} TEMPLATE ${copied}`)
-  const url = urlOf(serverUrl, name)
+  const url = replaceDatabase(serverUrl, name)
   const pool = new pg.Pool({ connectionString: url, max: 4, types: { getTypeParser: () => String } })
   pool.on('error', () => {})
   t.teardown(async () => {
@@ -53,7 +53,7 @@ export async function addMany({ query }: Pick<TestDatabase, 'query'>, count: num
 }
 
 /** The whole inventory, as the lines of CSV that an export has below its header. */
-export async function stockOf(database: Pick<TestDatabase, 'query'>): Promise<string> {
+export async function readStock(database: Pick<TestDatabase, 'query'>): Promise<string> {
   const rows = await database.query('SELECT pet_id, quantity, status FROM inventory ORDER BY pet_id')
   return rows.map((row) => Object.values(row).join(',')).join('\n')
 }
@@ -69,14 +69,14 @@ export async function addKey(database: TestDatabase, name: string, expires: stri
 }
 
 /** The sessions of clients of the database, not of autovacuum, that meet a condition. */
-export const sessionsOf = ({ query }: TestDatabase, condition: string) =>
+export const findSessions = ({ query }: TestDatabase, condition: string) =>
   query(`SELECT pid FROM pg_stat_activity
     WHERE datname = current_database() AND backend_type = 'client backend' AND ${condition}`)
 
 /** Resolves when there are at least that many such sessions; with 0, when there is none. */
 export async function waitForSessions(database: TestDatabase, condition: string, count = 1): Promise<void> {
   await eventually(`${count || 'no'} sessions with ${condition}`, async () => {
-    const { length } = await sessionsOf(database, condition)
+    const { length } = await findSessions(database, condition)
     return count === 0 ? length === 0 : length >= count
   })
 }
@@ -97,7 +97,7 @@ export async function testRole(t: Test) {
     /** Occurs nowhere else, so that a text can be searched for it. */
     password,
     /** The address of a database as this role. */
-    urlOf(databaseUrl: string): string {
+    toUrl(databaseUrl: string): string {
       const url = new URL(databaseUrl)
       url.username = name
       url.password = password

@@ -3,7 +3,7 @@ import path from 'node:path'
 import type { Test } from 'tap'
 import { copyProject, type Shell, shellIn } from './compose.ts'
 import { eventually } from './eventually.ts'
-import { callerOf } from './http.ts'
+import { createSender } from './http.ts'
 import { type Exchange, startLoad } from './load.ts'
 import { freePort } from './ports.ts'
 import { apiKey, temporaryFolder } from './program.ts'
@@ -73,7 +73,7 @@ interface DeploymentOptions {
 
 /** Does something while clients list and update. Returns its error, if it fails, and what requests failed. */
 export async function underLoad(t: Test, { port }: Deployment, name: string, action: () => Promise<unknown>) {
-  const isReady = async (): Promise<boolean> => (await callerOf(port)('GET', '/readyz')).status === 200
+  const isReady = async (): Promise<boolean> => (await createSender(port)('GET', '/readyz')).status === 200
   await eventually('the service', async () => await isReady())
   const loads = [true, false].map((keepAlive) =>
     startLoad(t, { ports: [port], clients: CLIENTS / 2, pets: [keepAlive ? 1 : 2], keepAlive }),

@@ -18,7 +18,7 @@ export interface Message {
 export type Send = (method: string, path: string, message?: Message) => Promise<Answer>
 
 /** Sends one request over a connection of its own, or one of an agent. */
-export function callerOf(port: number, common: OutgoingHttpHeaders = {}, agent?: Agent): Send {
+export function createSender(port: number, common: OutgoingHttpHeaders = {}, agent?: Agent): Send {
   return (method, path, { headers = {}, body } = {}) =>
     new Promise((resolve, reject) => {
       const protocol = agent instanceof SecureAgent ? 'https:' : 'http:'

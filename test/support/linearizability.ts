@@ -32,7 +32,7 @@ interface Group {
  * A legal order exists if and only if no two chains have to come before each other, and none has to come before itself
  * (P. B. Gibbons, E. Korach: Testing Shared Memories. SIAM Journal on Computing 26(4), 1997).
  */
-export function contradictionIn(history: readonly Operation[], initial: number): string | undefined {
+export function findContradiction(history: readonly Operation[], initial: number): string | undefined {
   const before = Number.NEGATIVE_INFINITY
   const first: Operation = { kind: 'update', quantity: initial, began: before, ended: before }
   const groups = new Map<number, Group>()
@@ -48,20 +48,20 @@ export function contradictionIn(history: readonly Operation[], initial: number):
     group.firstEnd = Math.min(group.firstEnd, ended)
     group.lastBegin = Math.max(group.lastBegin, began)
   }
-  const chains = chainsOf(groups)
+  const chains = findChains(groups)
   if (typeof chains === 'string') return chains
   for (const [index, chain] of chains.entries()) {
     const isBroken = chain.some((group, at) => precedes([group], chain.slice(0, at)))
     const others = chains.slice(index + 1)
     const other = isBroken ? chain : others.find((it) => precedes(chain, it) && precedes(it, chain))
     if (other !== undefined)
-      return `${quantitiesOf(chain)} was still there, or there again, when it had been replaced by ${quantitiesOf(other)}`
+      return `${listQuantities(chain)} was still there, or there again, when it had been replaced by ${listQuantities(other)}`
   }
   return undefined
 }
 
 /** Puts each update that was made and expected a quantity behind the one that set it; says why that is impossible. */
-function chainsOf(groups: ReadonlyMap<number, Group>): Group[][] | string {
+function findChains(groups: ReadonlyMap<number, Group>): Group[][] | string {
   // What was expected by an update that was made was made, too.
   for (let { expected, firstEnd } of groups.values()) {
     while (expected !== undefined && firstEnd < Number.POSITIVE_INFINITY) {
@@ -89,4 +89,4 @@ function precedes(one: readonly Group[], other: readonly Group[]): boolean {
   return other.some(({ lastBegin }) => firstEnd < lastBegin)
 }
 
-const quantitiesOf = (chain: readonly Group[]) => chain.map(({ quantity }) => quantity).join(', then ')
+const listQuantities = (chain: readonly Group[]) => chain.map(({ quantity }) => quantity).join(', then ')

@@ -2,8 +2,8 @@ import { Agent } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { until } from './eventually.ts'
-import { type Answer, callerOf, json } from './http.ts'
-import { contradictionIn, type Operation } from './linearizability.ts'
+import { type Answer, createSender, json } from './http.ts'
+import { findContradiction, type Operation } from './linearizability.ts'
 import type { OwnServer } from './own-server.ts'
 import { apiKey } from './program.ts'
 
@@ -73,7 +73,7 @@ export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key
     for (let count = 0; !isStopping; count++) {
       const id = `${number}.${count}`
       const headers = { authorization: `Bearer ${key}`, 'x-request-id': id }
-      const send = callerOf(ports[number % ports.length] ?? 0, headers, agent)
+      const send = createSender(ports[number % ports.length] ?? 0, headers, agent)
       const isDecided = await (Math.random() < 0.5 ? list(send, id) : update(send, id))
       ends[number] = count + 1
       await setTimeout(Math.random() * (isDecided ? PAUSE : PAUSE_AFTER_FAILURE))
@@ -81,9 +81,9 @@ export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key
     agent.destroy()
   }
 
-  const list = async (send: ReturnType<typeof callerOf>, id: string): Promise<boolean> => {
+  const list = async (send: ReturnType<typeof createSender>, id: string): Promise<boolean> => {
     const began = ++events
-    const { answer, ...lost } = await outcomeOf(send('GET', '/v1/inventory'))
+    const { answer, ...lost } = await settle(send('GET', '/v1/inventory'))
     const ended = ++events
     const isAnswered = answer?.status === 200
     const items: { petId: number; quantity: number; status: string }[] = isAnswered
@@ -100,14 +100,14 @@ export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key
     return isDecided
   }
 
-  const update = async (send: ReturnType<typeof callerOf>, id: string): Promise<boolean> => {
+  const update = async (send: ReturnType<typeof createSender>, id: string): Promise<boolean> => {
     const pet = pets[Math.floor(Math.random() * pets.length)] ?? 0
     const quantity = ++quantities
     const tag = Math.random() < 0.3 ? seen.get(pet) : undefined
-    const expected = tag === undefined ? undefined : quantityIn(tag)
+    const expected = tag === undefined ? undefined : parseQuantity(tag)
     const message = json({ quantity }, tag === undefined ? {} : { 'if-match': tag })
     const began = ++events
-    const { answer, ...lost } = await outcomeOf(send('PATCH', `/v1/inventory/${pet}`, message))
+    const { answer, ...lost } = await settle(send('PATCH', `/v1/inventory/${pet}`, message))
     // A refusal that has the tag that the update expected is no decision.
     const isRefused = answer?.status === 412 && answer.headers.etag !== tag
     const isDecided = isRefused || answer?.status === 200
@@ -115,7 +115,7 @@ export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key
     note({ kind: 'update', id, pet, quantity, answer, ...lost }, isDecided)
     if (isRefused) {
       const { etag = '' } = answer.headers
-      histories.get(pet)?.push({ kind: 'read', quantity: quantityIn(etag), began, ended })
+      histories.get(pet)?.push({ kind: 'read', quantity: parseQuantity(etag), began, ended })
       seen.set(pet, etag)
     } else histories.get(pet)?.push({ kind: 'update', quantity, expected, began, ended })
     return isDecided
@@ -153,16 +153,16 @@ export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key
       await running
     },
     /** What was done with a pet so far. */
-    historyOf: (pet: number): readonly Operation[] => histories.get(pet) ?? [],
+    readHistory: (pet: number): readonly Operation[] => histories.get(pet) ?? [],
   }
 }
 
 /** The quantity in the tag of an entry. */
-function quantityIn(tag: string): number {
+function parseQuantity(tag: string): number {
   return Number.parseInt(tag.slice(1), 10)
 }
 
-async function outcomeOf(sent: Promise<Answer>): Promise<Pick<Exchange, 'answer' | 'error'>> {
+async function settle(sent: Promise<Answer>): Promise<Pick<Exchange, 'answer' | 'error'>> {
   try {
     return { answer: await sent }
   } catch (error) {
@@ -192,7 +192,7 @@ export async function expectOneHistory(
   for (const pet of pets) {
     const [began, ended] = [Number.MAX_SAFE_INTEGER - 1, Number.MAX_SAFE_INTEGER]
     const last: Operation = { kind: 'read', quantity: quantities.get(pet) ?? Number.NaN, began, ended }
-    t.equal(contradictionIn([...load.historyOf(pet), last], 0), undefined, `pet ${pet}`)
+    t.equal(findContradiction([...load.readHistory(pet), last], 0), undefined, `pet ${pet}`)
   }
   const others = load.failures.filter((failure) => !saysWhen(failure) && !isExpected(failure))
   t.strictSame(others, [], 'every other failure was a 503 that says when to try again')

@@ -1,4 +1,4 @@
-import { callerOf } from './http.ts'
+import { createSender } from './http.ts'
 import type { Program } from './program.ts'
 
 /** A value, as Prometheus reads it. */
@@ -9,7 +9,7 @@ export interface Sample {
 }
 
 /** Reads the text format of Prometheus. */
-export function samplesIn(text: string): Sample[] {
+export function parseSamples(text: string): Sample[] {
   const lines = text.matchAll(/^(\w+)(?:\{(.*)\})? (\S+)$/gm)
   return Array.from(lines, ([, name = '', labels = '', value]) => {
     const pairs = Array.from(labels.matchAll(/(\w+)="([^"]*)"/g), ([, label, of]) => [label, of])
@@ -18,19 +18,23 @@ export function samplesIn(text: string): Sample[] {
 }
 
 /** The samples with a name and, among others, these labels. */
-export function samplesOf(samples: readonly Sample[], name: string, labels: Sample['labels'] = {}): Sample[] {
+export function findSamples(
+  samples: readonly Sample[],
+  name: string,
+  labels: Sample['labels'] = {},
+): Sample[] {
   const has = (sample: Sample): boolean =>
     Object.entries(labels).every(([label, of]) => sample.labels[label] === of)
   return samples.filter((sample) => sample.name === name && has(sample))
 }
 
 /** The sum of their values. */
-export const total = (...asked: Parameters<typeof samplesOf>): number =>
-  samplesOf(...asked).reduce((sum, { value }) => sum + value, 0)
+export const total = (...asked: Parameters<typeof findSamples>): number =>
+  findSamples(...asked).reduce((sum, { value }) => sum + value, 0)
 
 /** Speaks to the port on which a server says that it serves metrics; `scrape` asks for them and reads them. */
-export async function metricsOf(server: Program) {
+export async function connectToMetrics(server: Program) {
   const [, port] = await server.output(/metrics at http:\/\/[^:]+:(\d+)\/metrics/)
-  const send = callerOf(Number(port))
-  return { send, scrape: async (): Promise<Sample[]> => samplesIn((await send('GET', '/metrics')).text) }
+  const send = createSender(Number(port))
+  return { send, scrape: async (): Promise<Sample[]> => parseSamples((await send('GET', '/metrics')).text) }
 }

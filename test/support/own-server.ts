@@ -77,13 +77,13 @@ export async function startOwnPair(t: Owner, settings: Settings = {}) {
 }
 
 /** The folder with the programs of a version of PostgreSQL: that of POSTGRES_14_BIN for one, else where Debian has it. */
-export function programsOf(version: number): string {
+export function findPrograms(version: number): string {
   return process.env[`POSTGRES_${version}_BIN`] ?? `/usr/lib/postgresql/${version}/bin`
 }
 
 /** Starts an empty server of a PostgreSQL that is installed elsewhere, whose programs are in a folder named `bin`. */
 export async function startInstalled(t: Owner, bin: string, settings: Settings = {}) {
-  // Otherwise, the failure would not name what is missing.
+  // A failed spawn would not name the missing file.
   await access(path.join(bin, 'initdb'))
   const place = { ...(await makePlace(t)), programs: path.dirname(bin) }
   await mkdir(place.directory)
@@ -110,7 +110,7 @@ async function makeStandby(data: string, { port }: { readonly port: number }): P
 }
 
 /** Starts a server on a cluster, which from now on trusts everyone on this machine. */
-async function start(t: Owner, place: Place, given: Settings) {
+async function start(t: Owner, place: Place, settings: Settings) {
   const data = path.join(place.directory, 'data')
   const addresses = ['all', 'replication'].map((database) => `host ${database} all 127.0.0.1/32 trust\n`)
   await writeFile(path.join(data, 'pg_hba.conf'), addresses.join(''))
@@ -121,7 +121,7 @@ async function start(t: Owner, place: Place, given: Settings) {
   const query = (text: string): Promise<Row[]> => onServer(superuserUrl, text)
   let server: ReturnType<typeof startServer> | undefined
   const launch = (): void => {
-    const launched = startServer(place, { ...address, ...given })
+    const launched = startServer(place, { ...address, ...settings })
     server = launched
     void launched.ended.then(() => {
       if (server === launched) server = undefined

@@ -5,7 +5,7 @@ import { Agent } from 'node:http'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
-import { callerOf, type Send } from './http.ts'
+import { createSender, type Send } from './http.ts'
 
 /** The folder of the programs, which are compiled with the tests. */
 const compiled = path.resolve('.test-build/src')
@@ -121,7 +121,7 @@ export async function copyPackage(t: Pick<Test, 'teardown'>): Promise<string> {
 }
 
 /** The port in the line with which the server says where it listens. */
-export async function portOf(program: Program): Promise<number> {
+export async function readPort(program: Program): Promise<number> {
   const [, port] = await program.output(/listening at http:\/\/[^:]+:(\d+)/i)
   return Number(port)
 }
@@ -133,7 +133,7 @@ export const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 export function persistentCaller(t: Test, port: number, connections = 1): Send {
   const agent = new Agent({ keepAlive: true, maxSockets: connections })
   t.teardown(() => agent.destroy())
-  return callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
+  return createSender(port, { authorization: `Bearer ${apiKey}` }, agent)
 }
 
 /** The server as it ships, in a process of its own. */
@@ -142,12 +142,12 @@ export type RunningServer = Awaited<ReturnType<typeof startServer>>
 /** Starts the server on a free port, with a key and the given environment. */
 export async function startServer(t: Test, env: Record<string, string>) {
   const program = await startProgram(t, 'server', { env: { API_KEYS: apiKey, PORT: '0', ...env } })
-  const port = await portOf(program)
+  const port = await readPort(program)
   return {
     ...program,
     port,
     /** Sends a request with the key. */
-    send: callerOf(port, { authorization: `Bearer ${apiKey}` }),
+    send: createSender(port, { authorization: `Bearer ${apiKey}` }),
     /** Sends SIGTERM and returns what the server did until it ended. */
     stop(): Promise<Outcome> {
       program.process.kill('SIGTERM')
@@ -157,7 +157,7 @@ export async function startServer(t: Test, env: Record<string, string>) {
 }
 
 /** What a process uses, as Linux counts it: memory in megabytes, and open files, sockets among them. Undefined without /proc. */
-export async function usageOf(pid: number | undefined) {
+export async function readUsage(pid: number | undefined) {
   try {
     const status = await readFile(`/proc/${pid}/status`, 'utf8')
     const files = await readdir(`/proc/${pid}/fd`)

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import path from 'node:path'
 import { migrate } from '../../src/database/admin/migrate.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
-import { imageOf, reasonOf } from './containers.ts'
+import { readImage, toReason } from './containers.ts'
 import { eventually } from './eventually.ts'
 import { onServer } from './on-server.ts'
 
@@ -18,7 +18,7 @@ export async function startTestServer(folder: string) {
   const { url, source, stop } = await startServer(folder)
   const template = `test_template_${randomBytes(6).toString('hex')}`
   await onServer(url, `CREATE DATABASE ${template}`)
-  await migrate({ url: urlOf(url, template), direction: 'up' })
+  await migrate({ url: replaceDatabase(url, template), direction: 'up' })
   const [row] = await onServer(url, 'SHOW server_version_num')
   // PostgreSQL's default writes every page of the template to the write-ahead log, for twice the processor time.
   const strategy = Number(row?.['server_version_num']) >= 150_000 ? 'STRATEGY FILE_COPY' : ''
@@ -35,12 +35,12 @@ export async function startTestServer(folder: string) {
 async function startServer(folder: string) {
   const url = process.env['TEST_DATABASE_URL']
   if (url) return { url, source: 'the one at TEST_DATABASE_URL, because that is set', stop: async () => {} }
-  const image = await imageOf('postgres')
+  const image = await readImage('postgres')
   try {
     return await startContainer(image)
   } catch (error) {
     const server = await startEmbeddedServer(path.join(folder, 'postgres'), settings)
-    const source = `the embedded one, because TEST_DATABASE_URL is not set, and ${reasonOf(image, error)}`
+    const source = `the embedded one, because TEST_DATABASE_URL is not set, and ${toReason(image, error)}`
     // Tests add parameters of their own.
     return { ...server, url: server.url.replace(/\?.*/, ''), source }
   }
@@ -69,7 +69,7 @@ async function startContainer(image: string) {
 }
 
 /** The address of another database of the same server. */
-export function urlOf(serverUrl: string, database: string): string {
+export function replaceDatabase(serverUrl: string, database: string): string {
   const url = new URL(serverUrl)
   url.pathname = `/${database}`
   return url.href

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { startApp, startService } from '../../support/app.ts'
 import { testDatabase, waitForLocks } from '../../support/database.ts'
-import { callerOf, json } from '../../support/http.ts'
+import { createSender, json } from '../../support/http.ts'
 import { close, listRequest, updateRequest } from '../../support/messages.ts'
 import { persistentCaller } from '../../support/program.ts'
 import { sendRaw, statusesIn } from '../../support/raw.ts'
@@ -93,7 +93,7 @@ t.test('401, 404 and 400 come before 412', async (t) => {
   t.equal(await update('1', '"zzz"', {}), 400)
   const malformed = ['zzz', '0-available', '"0-available', '"0-available" "x"', '*, "x"', 'w/"x"', '"a b"']
   for (const header of malformed) t.equal(await update('1', header), 400, header)
-  const stranger = callerOf(port)
+  const stranger = createSender(port)
   const message = json({ quantity: 5 }, { 'If-Match': '"zzz"' })
   t.equal((await stranger('PATCH', '/v1/inventory/1', message)).status, 401)
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '0' }])

@@ -2,7 +2,7 @@ import t from 'tap'
 import { apiKey, endlessLimits, startApp, startService } from '../../support/app.ts'
 import { testDatabase, testRole, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { type Answer, callerOf, json } from '../../support/http.ts'
+import { type Answer, createSender, json } from '../../support/http.ts'
 import { close, listRequest, updateRequest } from '../../support/messages.ts'
 import { sendRaw, statusesIn } from '../../support/raw.ts'
 import { AT_COMMIT, countStatements, trigger } from '../../support/triggers.ts'
@@ -46,7 +46,7 @@ t.test('updates of a key that the database rejects delay none of other keys, of 
   const { database, port, update } = await startService(t, 50, { timings: endlessLimits, env })
   const refuse = "PERFORM pg_advisory_xact_lock_shared(1); RAISE 'no'"
   await database.query(trigger(`IF NEW.quantity > 1000 THEN ${refuse}; END IF`))
-  const sendBad = callerOf(port, { authorization: `Bearer ${other}` })
+  const sendBad = createSender(port, { authorization: `Bearer ${other}` })
   const bad = (petId: number): Promise<Answer> =>
     sendBad('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5000 }))
   t.equal((await bad(1)).status, 400)
@@ -141,7 +141,7 @@ t.test('a quantity that the store does not allow is refused, and no older update
   for (const [way, definition] of Object.entries(ways)) {
     const database = await testDatabase(t, { entries: 1 })
     await database.query(`${definition}; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-    const { port } = await startApp(t, role.urlOf(database.url))
+    const { port } = await startApp(t, role.toUrl(database.url))
     const requests = Array.from({ length: 10 }, (_, index) => updateRequest(index + 41))
     const statuses = statusesIn(await sendRaw(port, requests.join('') + listRequest(close)))
     t.strictSame(statuses, [...Array.from({ length: 9 }, () => 200), 400, 200], way)

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { startService } from '../../support/app.ts'
-import { stockOf } from '../../support/database.ts'
+import { readStock } from '../../support/database.ts'
 import { isError, json } from '../../support/http.ts'
 
 t.test('an update sets the quantity, keeps the status and returns the entry', async (t) => {
@@ -9,7 +9,7 @@ t.test('an update sets the quantity, keeps the status and returns the entry', as
   t.equal(answer.status, 200)
   t.equal(answer.headers['content-type'], 'application/json; charset=utf-8')
   t.equal(answer.text, '{"petId":7,"quantity":42,"status":"pending"}')
-  t.equal(await stockOf(database), '7,42,pending\n8,2,sold')
+  t.equal(await readStock(database), '7,42,pending\n8,2,sold')
 })
 
 t.test('petId is exact over its whole range', async (t) => {
@@ -20,7 +20,7 @@ t.test('petId is exact over its whole range', async (t) => {
     const answer = await update(id, index + 1)
     t.equal(answer.text, `{"petId":${id},"quantity":${index + 1},"status":"sold"}`)
   }
-  t.equal(await stockOf(database), ids.map((id, index) => `${id},${index + 1},sold`).join('\n'))
+  t.equal(await readStock(database), ids.map((id, index) => `${id},${index + 1},sold`).join('\n'))
 })
 
 t.test('every JSON spelling of an integer within the bounds is accepted', async (t) => {
