@@ -1,8 +1,8 @@
 #!/bin/sh
 # Backs up the database of docker-compose.yml, in the profile "backup":
-#   backup.sh every           write a backup now, and then every BACKUP_INTERVAL_HOURS hours; the container runs this
+#   backup.sh every           write a backup whenever the newest is BACKUP_INTERVAL_HOURS hours old; the container runs this
 #   backup.sh now             write one backup
-#   backup.sh list            list the backups in the order in which they were written, by their time in UTC
+#   backup.sh list            list the backups, the newest last, by the time in their names, which is UTC
 #   backup.sh drill [file]    restore the backup, or the newest, into a scratch database, count its rows, and drop it
 #   backup.sh restore [file]  replace the database with the backup, or the newest; the former one stays under another name
 #   backup.sh settings        fail if a setting is wrong
@@ -19,36 +19,52 @@ query() {
   psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --dbname="$1" --command="$2"
 }
 
-now() {
-  time=$(date -u +%Y-%m-%dT%H:%M:%SZ)
-  name="inventory-$(echo "$time" | tr -d :-).dump"
-  # If it fails, so that failed backups do not fill the disk.
-  trap 'rm -f "$name.part"' EXIT
-  pg_dump --format=custom --file="$name.part"
-  # Keep the older backups unless this one can be read.
-  pg_restore --list "$name.part" >/dev/null
-  mv "$name.part" "$name"
-  # For `inventory status` and the metrics: every role can read it, and no dump contains it.
-  query inventory "COMMENT ON DATABASE inventory IS 'Last backup: $time'"
-  files -mmin "+$((BACKUP_KEEP_DAYS * 1440))" | xargs rm -f
-  # What a killed container left. A younger one may belong to another container that is writing it now.
-  find . -maxdepth 1 -name 'inventory-*.dump.part' -mtime +0 -exec rm {} +
-  echo "backup.sh: wrote $name, $(wc -c <"$name") bytes; $(list | wc -l) backups kept"
-}
+# Prints the name of a backup of so many seconds ago. The names sort by time, which that of a file system may not: its clock may be wrong.
+name_of() { date -u -d "@$(($(date +%s) - $1))" +inventory-%Y%m%dT%H%M%SZ.dump; }
 
-# Lists the backups of this script that match conditions of `find`.
-files() { find . -maxdepth 1 -type f "$@" | sed 's|^\./||' | grep -xE 'inventory-[0-9]{8}T[0-9]{6}Z\.dump'; }
+# Lists the backups of this script, or with an argument the files that have more in their names.
+files() { find . -maxdepth 1 -type f | sed 's|^\./||' | grep -xE "inventory-[0-9]{8}T[0-9]{6}Z\.dump${1:-}" | sort; }
+
+# Passes on the names of backups that are at least, or less than, so many seconds old.
+older() { awk -v limit="$(name_of "$1")" '$0 <= limit'; }
+newer() { awk -v limit="$(name_of "$1")" '$0 > limit'; }
 
 # The clock was ahead when those with a time in the future were written, so they are not the newest.
 list() {
-  files -mmin -0 | sort
-  files ! -mmin -0 | xargs -r ls -tr
+  files | newer 0
+  files | older 0
+}
+
+is_newest_within() { files | older 0 | newer "$1" | grep -q .; }
+
+now() {
+  name=$(name_of 0)
+  # Another container may write a backup in the same second.
+  part=$(mktemp "$name.part.XXXXXX")
+  # If it fails, so that failed backups do not fill the disk.
+  trap 'rm -f "$part"' EXIT
+  echo "backup.sh: writing $name"
+  pg_dump --format=custom --file="$part"
+  # Keep the older backups unless this one can be read.
+  pg_restore --list "$part" >/dev/null
+  while [ -e "$name" ]; do
+    sleep 1
+    name=$(name_of 0)
+  done
+  mv "$part" "$name"
+  # For `inventory status` and the metrics: every role can read it, and no dump contains it.
+  time=$(echo "$name" | sed -E 's/.*-(....)(..)(..T..)(..)(..Z).*/\1-\2-\3:\4:\5/')
+  query inventory "COMMENT ON DATABASE inventory IS 'Last backup: $time'"
+  files | older "$((BACKUP_KEEP_DAYS * 86400))" | xargs rm -f
+  # What a killed container left. A younger one may belong to another container that is writing it now.
+  files '\.part.*' | older 86400 | xargs rm -f
+  echo "backup.sh: wrote $name, $(wc -c <"$name") bytes; $(list | wc -l) backups kept"
 }
 
 health() {
-  ahead=$(files -mmin -0 | sort) || true
+  ahead=$(files | newer 0)
   [ -z "$ahead" ] || fail 1 "the clock is wrong, or was when these were written; set it, then delete or rename them: $ahead"
-  files -mmin "-$((BACKUP_INTERVAL_HOURS * 90))" | grep -q .
+  is_newest_within "$((BACKUP_INTERVAL_HOURS * 5400))"
 }
 
 # Makes the backup that is named, by default the newest, the standard input.
@@ -62,14 +78,15 @@ exists, this user cannot read it: use standard input, - <file"
 
 # Restores the open backup into a new database, in one transaction and with an option, and counts its rows.
 restore_into() {
-  dropdb --if-exists --force "$1"
-  createdb "$1"
-  # shellcheck disable=SC2064
-  trap "dropdb --if-exists --force $1" EXIT
-  pg_restore --dbname="$1" --exit-on-error --single-transaction ${2:+"$2"}
+  # Another container may do the same.
+  scratch=$1_$(od -An -tx1 -N4 /dev/urandom | tr -d ' \n')
+  printf 'backup.sh: restoring %s into the new database %s\n' "$dump" "$scratch"
+  createdb "$scratch"
+  trap 'dropdb --if-exists --force "$scratch"' EXIT
+  pg_restore --dbname="$scratch" --exit-on-error --single-transaction ${2:+"$2"}
   # The planner's statistics are not in a dump.
-  query "$1" ANALYZE
-  counts=$(query "$1" "
+  query "$scratch" ANALYZE
+  counts=$(query "$scratch" "
     SELECT (SELECT count(*) FROM inventory) || ' entries, ' || (SELECT count(*) FROM api_keys) || ' keys, '
       || (SELECT count(*) FROM pgmigrations) || ' migrations'")
   printf 'backup.sh: restored %s: %s\n' "$dump" "$counts"
@@ -82,10 +99,10 @@ restore() {
   sessions=$(query postgres "
     SELECT count(*) FROM pg_stat_activity WHERE datname = 'inventory' AND backend_type = 'client backend'")
   [ "$sessions" = 0 ] || fail 1 "the database is in use (sessions: $sessions); nothing was changed. End them, the service with \
-\"docker compose stop api\", and try again"
+\"docker compose stop api api-2\", and try again"
   restore_into inventory_restored
   former="inventory_before_$(date -u +%Y%m%dT%H%M%SZ | tr TZ tz)"
-  query postgres "ALTER DATABASE inventory RENAME TO $former; ALTER DATABASE inventory_restored RENAME TO inventory"
+  query postgres "ALTER DATABASE inventory RENAME TO $former; ALTER DATABASE $scratch RENAME TO inventory"
   echo "backup.sh: the former database, with its replication slots, is now $former"
 }
 
@@ -112,10 +129,10 @@ case "${1:-}" in
     ;;
   every)
     while true; do
+      if is_newest_within "$((BACKUP_INTERVAL_HOURS * 3600))"; then
+        sleep 60
       # In a process of its own, because a shell ignores `set -e` in a function whose failure is handled.
-      if sh "$0" now; then
-        sleep "$((BACKUP_INTERVAL_HOURS * 3600))"
-      else
+      elif ! sh "$0" now; then
         echo 'backup.sh: the backup failed; retrying in 10 minutes' >&2
         sleep 600
       fi

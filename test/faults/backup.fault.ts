@@ -1,6 +1,5 @@
 import { mkdir, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { copyProject, shellIn } from '../support/compose.ts'
 import { freePort } from '../support/ports.ts'
@@ -44,8 +43,6 @@ async function startDeployment(t: Test) {
 
 /** Writes a backup. Resolves with its name. */
 async function backUp({ sh }: Deployment): Promise<string> {
-  // The first one, of the start, must not have the same second in its name.
-  await setTimeout(1000)
   const [, name = ''] = /wrote (\S+),/.exec(await sh(`${BACKUP} now`)) ?? []
   return name
 }
@@ -57,18 +54,22 @@ t.test('backups of a deployment by compose, in a clone that was made with umask 
 
   t.test('any name in the folder of the backups is the name of a backup', async (t) => {
     await store.sh(
-      `docker compose exec -T backup sh -c 'cd /backup && mkdir -m 0 lost+found && cp *.dump inventory-20990101T000000Z.dump &&
-       touch -d @4070908800 inventory-2099*'`,
+      `docker compose exec -T backup sh -c 'cd /backup && mkdir -m 0 lost+found && cp *.dump inventory-20990101T000000Z.dump'`,
     )
     const name = await backUp(store)
     t.match(await store.sh(`${BACKUP} drill`), `restored ${name}`, 'a time in the future is not the newest')
     t.equal((await store.run('docker compose exec -T backup backup.sh health')).code, 1)
     await store.sh("docker compose exec -T backup sh -c 'rm -r /backup/lost+found /backup/inventory-2099*'")
+    const drills = await Promise.all([1, 2].map(() => store.sh(`${BACKUP} drill`)))
+    for (const drill of drills) t.match(drill, /restored \S+: 2 entries/, 'two drills at once')
+    const written = await Promise.all([1, 2].map(() => store.sh(`${BACKUP} now`)))
+    t.equal(new Set(written.map((text) => /wrote (\S+),/.exec(text)?.[1])).size, 2, 'two at once')
     for (const other of ["it's.dump", '-x.dump', 'a b\\c.dump', '"; $(id).dump']) {
       const quoted = `'${other.replaceAll("'", String.raw`'\''`)}'`
       await store.sh(`docker compose exec -T backup cp /backup/${name} /backup/${quoted}`)
       const drill = await store.sh(`${BACKUP} drill ${quoted}`)
-      t.equal(drill.split(': 2 entries')[0], `backup.sh: restored ${other}`)
+      t.equal(drill.split('\n')[0]?.split(' into ')[0], `backup.sh: restoring ${other}`)
+      t.equal(drill.split('\n')[1]?.split(': 2 entries')[0], `backup.sh: restored ${other}`)
     }
     for (const missing of ["isn't.dump", '-none', '--', '*', '']) {
       const { code, stdout, stderr } = await store.run(`${BACKUP} restore "${missing}"`)
@@ -76,7 +77,7 @@ t.test('backups of a deployment by compose, in a clone that was made with umask 
       t.match(stderr, `there is no backup ${missing || 'yet'};`)
     }
     const used = await store.run(`${BACKUP} restore ${name}`)
-    t.match(used.stderr, 'the database is in use')
+    t.match(used.stderr, /the database is in use .*"docker compose stop api api-2"/)
     t.equal(used.code, 1, 'a database in use is not replaced')
   })
 
@@ -153,7 +154,7 @@ t.test('backups of a deployment by compose, in a clone that was made with umask 
       `OWNER_DATABASE_URL=${address('owner')}`,
       'MIGRATE_OPTIONS=--server-role=new_server --operator-role=new_operator',
     )
-    await store.sh('docker compose up --detach --wait')
+    await store.sh('ops/deploy.sh && docker compose up --detach --no-recreate --remove-orphans')
     t.equal(await exported(store), STOCK)
     t.match(await store.sh('docker compose exec -T api inventory status'), /^schema\.pending +-$/m)
   })

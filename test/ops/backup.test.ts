@@ -1,37 +1,50 @@
-import { mkdir, readdir, readFile, utimes, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { run, temporaryFolder } from '../support/program.ts'
 
-const OLD = 'inventory-20260101T000000Z.dump'
-const DAY = 86_400
+/** The name of a backup of some days ago. */
+function nameOf(days: number): string {
+  const time = new Date(Date.now() - days * 86_400_000).toISOString()
+  return `inventory-${time.slice(0, 19).replace(/[-:]/g, '')}Z.dump`
+}
+
+const OLD = nameOf(20)
+const STOP = 'echo "pause of $1 seconds"; kill "$PPID"'
 
 interface Situation {
   /** What `pg_dump` does after it has written its file. */
   readonly pgDump: string
-  /** Names of the files in the folder of the backups, or in folders in it, with their ages in days. */
-  readonly files?: Readonly<Record<string, number>>
+  /** Names of the files in the folder of the backups, or in folders in it. */
+  readonly files?: readonly string[]
   readonly intervalHours?: string
   readonly keepDays?: string
   readonly command?: 'every' | 'now' | 'health' | 'list'
+  /** What it does instead of pausing: by default, it says so and ends. */
+  readonly sleep?: string
 }
 
 /** Runs `backup.sh`, `every` up to its first pause, with a stand-in for each program that needs a database. */
 async function backUpOnce(
   t: Test,
-  { pgDump, files = { [OLD]: 20 }, intervalHours = '24', keepDays = '14', command = 'every' }: Situation,
+  {
+    pgDump,
+    files = [OLD],
+    intervalHours = '24',
+    keepDays = '14',
+    command = 'every',
+    sleep = STOP,
+  }: Situation,
 ) {
   const folder = await temporaryFolder(t, { password: 'secret' })
   const backups = path.join(folder, 'backup')
   const programs = path.join(folder, 'bin')
   await mkdir(backups)
   await mkdir(programs)
-  for (const [name, days] of Object.entries(files)) {
+  for (const name of files) {
     const file = path.join(backups, name)
     await mkdir(path.dirname(file), { recursive: true })
     await writeFile(file, 'old')
-    const time = Date.now() / 1000 - days * DAY
-    await utimes(file, time, time)
   }
   const script = path.join(folder, 'backup.sh')
   const original = await readFile('ops/backup.sh', 'utf8')
@@ -41,7 +54,7 @@ async function backUpOnce(
     pg_dump: `for option; do case $option in --file=*) echo dump >"\${option#--file=}" ;; esac; done; ${pgDump}`,
     pg_restore: 'exit 0',
     psql: 'echo "psql $*"',
-    sleep: 'echo "pause of $1 seconds"; kill "$PPID"',
+    sleep,
   }
   for (const [name, commands] of Object.entries(standIns))
     await writeFile(path.join(programs, name), `#!/bin/sh\n${commands}\n`, { mode: 0o755 })
@@ -53,42 +66,74 @@ async function backUpOnce(
   return { files: await readdir(backups), stdout, stderr, exitCode: code ?? signal }
 }
 
-t.test('a backup that succeeds replaces those that are too old, until the next day', async (t) => {
-  const kept = 'inventory-20260102T000000Z.dump'
-  const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 0', files: { [OLD]: 14.1, [kept]: 13.9 } })
-  t.match(files.sort(), [kept, /^inventory-.*\.dump$/])
-  t.equal(files.length, 2)
-  t.match(stdout, 'pause of 86400 seconds')
+t.test(
+  'a backup that succeeds replaces those that are too old, and the next is due after an interval',
+  async (t) => {
+    const kept = nameOf(13.9)
+    const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 0', files: [nameOf(14.1), kept] })
+    t.match(files.sort(), [kept, /^inventory-.*\.dump$/])
+    t.equal(files.length, 2)
+    t.match(stdout, /^backup\.sh: writing (\S+)\n[\s\S]*\nbackup\.sh: wrote \1, [\s\S]*pause of 60 seconds/)
+  },
+)
+
+t.test('a container that starts again writes no backup before the next one is due', async (t) => {
+  for (const [days, isDue] of [
+    [0.9, false],
+    [1.1, true],
+  ] as const) {
+    const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 0', files: [nameOf(days)] })
+    t.equal(files.length, isDue ? 2 : 1, `${days} days`)
+    t.match(stdout, 'pause of 60 seconds', `${days} days`)
+  }
 })
 
 t.test('files of others and folders are neither backups nor deleted', async (t) => {
-  const others = ['inventory-before-import.dump', 'copies/inventory-20260101T000000Z.dump', 'lost+found/x']
-  const files = Object.fromEntries(others.map((name) => [name, 20]))
+  const files = ['inventory-before-import.dump', `copies/${OLD}`, 'lost+found/x']
   t.strictSame((await backUpOnce(t, { pgDump: 'exit 0', files })).files.length, 4)
   t.equal((await backUpOnce(t, { pgDump: 'exit 0', files, command: 'list' })).stdout, '')
-  const recent = Object.fromEntries(others.map((name) => [name, 0]))
+  const recent = [`copies/${nameOf(0)}`]
   t.equal((await backUpOnce(t, { pgDump: 'exit 0', files: recent, command: 'health' })).exitCode, 1)
 })
 
+t.test('the newest backup has the latest time in its name, whatever the file system says', async (t) => {
+  const files = [nameOf(0.5), nameOf(1.5), nameOf(2.5)]
+  const { stdout } = await backUpOnce(t, { pgDump: '', files, command: 'list' })
+  t.equal(stdout, `${files.toReversed().join('\n')}\n`)
+})
+
 t.test('a backup with a time in the future is not the newest, and is unhealthy', async (t) => {
-  const files = { 'inventory-20990101T000000Z.dump': -1, [OLD]: 0.1 }
-  t.match((await backUpOnce(t, { pgDump: '', files, command: 'list' })).stdout, new RegExp(`${OLD}\n$`))
+  const files = ['inventory-20990101T000000Z.dump', nameOf(0.1)]
+  const { stdout } = await backUpOnce(t, { pgDump: '', files, command: 'list' })
+  t.equal(stdout, `${files.join('\n')}\n`)
   const { exitCode, stderr } = await backUpOnce(t, { pgDump: '', files, command: 'health' })
   t.match(stderr, 'set it, then delete or rename them: inventory-20990101T000000Z.dump\n')
   t.equal(exitCode, 1)
 })
 
+t.test('two backups in the same second have names of their own', async (t) => {
+  const other = 'echo other >"$(echo inventory-*.dump.part.* | sed s/.part.*//)"'
+  const { files, stdout } = await backUpOnce(t, {
+    pgDump: other,
+    files: [],
+    command: 'now',
+    sleep: '/bin/sleep 1',
+  })
+  t.equal(files.length, 2)
+  t.match(stdout, `wrote ${files.sort().at(-1)}, 5 bytes`)
+})
+
 t.test('a backup that fails half-way is no backup, deletes none, and is retried soon', async (t) => {
-  for (const days of [0, 20]) {
-    const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 1', files: { [OLD]: days } })
-    t.strictSame(files, [OLD], `${days} days`)
+  for (const days of [2, 20]) {
+    const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 1', files: [nameOf(days)] })
+    t.equal(files.length, 1, `${days} days`)
     t.match(stdout, 'pause of 600 seconds', `${days} days`)
   }
 })
 
 t.test('a backup leaves the unfinished one of another container alone, until it is a day old', async (t) => {
-  const current = 'inventory-20260102T000000Z.dump.part'
-  const files = { [current]: 0, [`${OLD}.part`]: 3 }
+  const current = `${nameOf(0.5)}.part.AbCdEf`
+  const files = [current, `${nameOf(3)}.part.AbCdEf`]
   const left = (await backUpOnce(t, { pgDump: 'exit 0', files })).files
   t.match(left.sort(), [current, /\.dump$/])
   t.equal(left.length, 2)
@@ -97,7 +142,7 @@ t.test('a backup leaves the unfinished one of another container alone, until it 
 t.test('SIGTERM to the container ends a backup and removes its unfinished file', async (t) => {
   const { files, stdout, exitCode } = await backUpOnce(t, { pgDump: 'kill -TERM 0; exit 1' })
   t.strictSame(files, [OLD])
-  t.equal(stdout, '')
+  t.match(stdout, /^backup\.sh: writing \S+\n$/)
   t.equal(exitCode, 143)
 })
 
@@ -124,7 +169,7 @@ t.test('a backup is recorded in the database once it is written', async (t) => {
 
 t.test('the container is unhealthy if its newest backup is older than 1.5 intervals', async (t) => {
   const health = async (days: number, intervalHours: string): Promise<unknown> =>
-    (await backUpOnce(t, { pgDump: 'exit 1', command: 'health', files: { [OLD]: days }, intervalHours }))
+    (await backUpOnce(t, { pgDump: 'exit 1', command: 'health', files: [nameOf(days)], intervalHours }))
       .exitCode
   t.equal(await health(1.4, '24'), 0)
   t.equal(await health(1.6, '24'), 1)
