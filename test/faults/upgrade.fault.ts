@@ -6,7 +6,7 @@ import { parseResponse, sendRaw } from '../support/raw.ts'
 const DEPLOY = 'ops/deploy.sh'
 
 /** The commits of the releases from which an upgrade starts. A shallow clone lacks them. */
-const releases = { '3.0.0': 'b6c898e', '3.1.0': 'abb24dd' } as const
+const releases = { '3.0.0': 'b6c898e', '3.1.0': 'abb24dd', '4.0.0': '8cd5a9d' } as const
 
 // It builds three images, and replaces some thirty containers.
 t.setTimeout(3_600_000)
@@ -21,7 +21,7 @@ async function failsNothing(t: Test, deployment: Deployment, command: string, ex
 }
 
 /** Upgrades a release, goes back to it and forward again, with the history on. */
-async function upgradeAndBack(t: Test, release: keyof typeof releases) {
+async function upgradeAndBack(t: Test, release: keyof typeof releases, expected?: RegExp) {
   const deployment = await startDeployment(t, { commit: releases[release] })
   const { sh, containers, versions } = deployment
   t.strictSame(await versions(), [release, release])
@@ -30,8 +30,7 @@ async function upgradeAndBack(t: Test, release: keyof typeof releases) {
   await sh(`sed -i 's/image.version="[^"]*"/image.version="next"/' Dockerfile`)
   const database = await containers('db')
 
-  // Former releases have another balancer: the new one takes over the port.
-  await failsNothing(t, deployment, DEPLOY, /: no answer$|: 503 /)
+  await failsNothing(t, deployment, DEPLOY, expected)
   t.strictSame(await versions(), ['next', 'next'])
   t.equal((await containers('api-2')).length, 1)
   const balancer = await containers('balancer')
@@ -59,13 +58,22 @@ async function upgradeAndBack(t: Test, release: keyof typeof releases) {
   return deployment
 }
 
-t.test('two containers of 3.1.0 are upgraded and rolled back', async (t) => {
-  const { port } = await upgradeAndBack(t, '3.1.0')
+// They have another balancer: the new one takes over the port.
+const NEW_BALANCER = /: no answer$|: 503 /
+
+t.test('two containers of 3.0.0 are upgraded and rolled back', (t) =>
+  upgradeAndBack(t, '3.0.0', NEW_BALANCER),
+)
+
+t.test('two containers of 3.1.0 are upgraded and rolled back', (t) =>
+  upgradeAndBack(t, '3.1.0', NEW_BALANCER),
+)
+
+t.test('two halves of 4.0.0 are upgraded and rolled back', async (t) => {
+  const { port } = await upgradeAndBack(t, '4.0.0')
 
   // HAProxy in the container is newer than that of most distributions.
   isError(t, parseResponse(await sendRaw(port, 'no HTTP\r\n\r\n')), 400, 'invalid_request')
   const long = `GET / HTTP/1.1\r\nHost: x\r\nLong: ${'x'.repeat(20_000)}\r\n\r\n`
   isError(t, parseResponse(await sendRaw(port, long)), 431, 'headers_too_large')
 })
-
-t.test('two containers of 3.0.0 are upgraded and rolled back', (t) => upgradeAndBack(t, '3.0.0'))

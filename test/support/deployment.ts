@@ -1,4 +1,4 @@
-import { appendFile, readFile, writeFile } from 'node:fs/promises'
+import { appendFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { copyProject, type Shell, shellIn } from './compose.ts'
@@ -15,7 +15,7 @@ const CLIENTS = 4
 export type Deployment = Awaited<ReturnType<typeof startDeployment>>
 
 /** Starts this checkout, or the files of a commit, with an inventory that `startLoad` can use. */
-export async function startDeployment(t: Test, { commit, settings = [] }: DeploymentOptions = {}) {
+export async function startDeployment(t: Test, { commit }: { readonly commit?: string } = {}) {
   const cwd = await temporaryFolder(t)
   const port = await freePort()
   const shell = shellIn(cwd)
@@ -24,7 +24,7 @@ export async function startDeployment(t: Test, { commit, settings = [] }: Deploy
   const set = (...lines: string[]): Promise<void> =>
     appendFile(path.join(cwd, '.env'), `${lines.join('\n')}\n`)
   const project = `deployment-${process.pid}-${port}`
-  await set(`COMPOSE_PROJECT_NAME=${project}`, `API_KEYS=${apiKey}`, `PUBLISH=127.0.0.1:${port}`, ...settings)
+  await set(`COMPOSE_PROJECT_NAME=${project}`, `API_KEYS=${apiKey}`, `PUBLISH=127.0.0.1:${port}`)
   await sh(commit === undefined ? copyProject : `git -C '${process.cwd()}' archive ${commit} | tar -x`)
   t.teardown(() =>
     sh(`docker compose down --volumes --remove-orphans --timeout 1
@@ -58,17 +58,8 @@ export async function startDeployment(t: Test, { commit, settings = [] }: Deploy
     async checkOut() {
       await sh('find . -mindepth 1 -maxdepth 1 ! -name .env -exec rm -r {} +')
       await sh(copyProject)
-      // REPLICAS are now of each half.
-      const env = await readFile(path.join(cwd, '.env'), 'utf8')
-      await writeFile(path.join(cwd, '.env'), env.replace(/^REPLICAS=.*\n/gm, ''))
     },
   }
-}
-
-interface DeploymentOptions {
-  readonly commit?: string
-  /** Lines for `.env`. */
-  readonly settings?: readonly string[]
 }
 
 /** Does something while clients list and update. Returns its error, if it fails, and what requests failed. */
