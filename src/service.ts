@@ -4,8 +4,8 @@ import { Registry } from 'prom-client'
 import { ApiKeyCache, apiKeyIntervals } from './api-keys/cache.ts'
 import { endsOfKeys } from './api-keys/stored-keys.ts'
 import type { Config } from './config/load-config.ts'
-import { readinessOf } from './database/admin/readiness.ts'
 import { lastBackup } from './database/admin/server-status.ts'
+import { createReadiness } from './database/readiness.ts'
 import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
 import { listReader } from './inventory/list/reads/reader.ts'
 import { stockSample } from './inventory/reports/stock-sample.ts'
@@ -56,7 +56,7 @@ export async function startService(
   const pools = createPools(options, timings, log)
   const { requests, lists, probe } = pools
   const apiKeys = new ApiKeyCache(probe, options.apiKeys, timings.apiKeys, log)
-  const readiness = readinessOf(probe, requests, pools.needs)
+  const readiness = createReadiness(probe, requests, pools.needs)
   const inventoryStatistics = new InventoryStatistics()
   const register = new Registry()
   const app = await buildApp({

@@ -1,6 +1,6 @@
+import { isoTime } from '../database/iso-time.ts'
 import type { StatementRunner } from '../database/statement.ts'
 import type { TableShape } from '../database/table-shape.ts'
-import { isoTime } from '../database/time.ts'
 
 /** The table of the keys. */
 export const KEYS_TABLE: TableShape = {

@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { grantPrivileges, type Roles } from '../database/admin/grants.ts'
 import { migrate } from '../database/admin/migrate.ts'
-import { appliedMigrations, migrationRecords } from '../database/admin/migrations.ts'
+import { appliedMigrations, migrationRecords } from '../database/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { integerFrom } from './arguments.ts'
 import { commandOptions, read } from './database.ts'

@@ -186,19 +186,8 @@ export function createPool(options: PoolOptions) {
     },
 
     /**
-     * Runs statements without parameters in one message and one transaction, and returns the rows of each. Throws what `query` throws:
-     * if one fails, all are rolled back.
-     */
-    queryAll(texts: readonly string[]): Promise<pg.QueryResultRow[][]> {
-      return run(async (client) => {
-        const results: pg.QueryResult | pg.QueryResult[] = await client.query(texts.join('; '))
-        return [results].flat().map(({ rows }) => rows)
-      })
-    },
-
-    /**
-     * Runs a statement without parameters and calls `onRow`, which must not throw, with each row as it arrives. Their snapshot is taken
-     * after the statement got its locks. Throws what `query` throws; the time limit for a response applies to each row.
+     * Runs a statement without parameters, or several in one message and one transaction, and calls `onRow`, which must not throw, with
+     * each row as it arrives. The snapshot of a statement is taken after it got its locks. Throws what `query` throws; the time limit for a response applies to each row.
      */
     readRows(text: string, onRow: (row: TextRow) => void): Promise<void> {
       const inOneTransaction = [...session.settings, text].join('; ')

@@ -1,5 +1,5 @@
 import fastify, { type FastifyBaseLogger } from 'fastify'
-import type { Readiness } from '../database/admin/readiness.ts'
+import type { Readiness } from '../database/readiness.ts'
 import { type InventoryOptions, inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 import { updateTimes } from '../inventory/updates/queue.ts'

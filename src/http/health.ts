@@ -1,7 +1,7 @@
 import { Type } from '@sinclair/typebox'
 import fp from 'fastify-plugin'
 import { ApiError, serviceUnavailable } from '../contract/api-error.ts'
-import type { Readiness } from '../database/admin/readiness.ts'
+import type { Readiness } from '../database/readiness.ts'
 
 export interface HealthOptions {
   readonly version: string

@@ -1,9 +1,9 @@
 import type { Logger } from 'pino'
 import type { FixedKey } from '../api-keys/key.ts'
 import { hasActiveKeys } from '../api-keys/stored-keys.ts'
-import type { Readiness } from '../database/admin/readiness.ts'
 import { OperatorError } from '../database/operator-error.ts'
 import type { Pool } from '../database/pool.ts'
+import type { Readiness } from '../database/readiness.ts'
 import { hasReason } from '../database/statement-error.ts'
 import { requestLimits } from '../database/time-limits.ts'
 

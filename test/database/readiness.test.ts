@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import t from 'tap'
 import { loadConfig } from '../../src/config/load-config.ts'
-import { readinessOf } from '../../src/database/admin/readiness.ts'
+import { createReadiness } from '../../src/database/readiness.ts'
 import { createPools } from '../../src/service/pools.ts'
 import { longLimits, startService } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
@@ -130,10 +130,10 @@ t.test(
     const options = { ...config, databaseUrl: relay.url, tracing: undefined }
     const { probe, requests, needs, close } = createPools(options, longLimits, pino({ level: 'silent' }))
     t.teardown(close)
-    t.equal(await readinessOf(probe, requests, needs)(), undefined)
+    t.equal(await createReadiness(probe, requests, needs)(), undefined)
     const statements = messages.splice(0).filter((text) => text.includes('SELECT'))
     t.equal(statements.length, 2, 'which server it is, and the check')
-    t.equal(await readinessOf(probe, requests, needs)(), undefined)
+    t.equal(await createReadiness(probe, requests, needs)(), undefined)
     t.equal(messages.length, 1)
   },
 )

@@ -1,7 +1,7 @@
 import { rename, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { knownMigrations } from '../../src/database/admin/migrations.ts'
+import { knownMigrations } from '../../src/database/migrations.ts'
 import { runCommand, startCommand } from '../support/command.ts'
 import { type TestDatabase, testDatabase, testRole } from '../support/database.ts'
 import { copyPackage, type Outcome } from '../support/program.ts'

@@ -1,11 +1,11 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import pg from 'pg'
+import { APPLIED_TABLE, MIGRATIONS_FOLDER } from '../migrations.ts'
 import { onlyRow } from '../only-row.ts'
 import { OperatorError } from '../operator-error.ts'
 import type { StatementRunner } from '../statement.ts'
 import { StatementError } from '../statement-error.ts'
-import { APPLIED_TABLE, MIGRATIONS_FOLDER } from './migrations.ts'
 import { inTransaction, type TransactionOptions } from './transaction.ts'
 
 /** The roles to grant privileges. The owner of the tables needs none. */

@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 import { DatabaseConnection } from '../database-connection.ts'
+import { isoTime } from '../iso-time.ts'
 import { sessionConfig } from '../session.ts'
-import { isoTime } from '../time.ts'
 
 /** Shorter than each limit for a lock, so that the session that has it is known when the limit has passed. */
 const CHECK_INTERVAL_MS = 400

@@ -1,10 +1,10 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { MigrationBuilder } from 'node-pg-migrate'
+import { APPLIED_TABLE, appliedMigrations, MIGRATIONS_FOLDER } from '../migrations.ts'
 import { OperatorError } from '../operator-error.ts'
 import type { StatementRunner } from '../statement.ts'
 import { explained, placeOfTables } from './grants.ts'
-import { APPLIED_TABLE, appliedMigrations, MIGRATIONS_FOLDER } from './migrations.ts'
 import { inTransaction, type TransactionOptions } from './transaction.ts'
 
 /** node-pg-migrate records the times without a time zone. */

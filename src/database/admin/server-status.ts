@@ -19,11 +19,6 @@ export async function disabledTriggers(database: StatementRunner): Promise<strin
   return rows.map(({ name }) => name)
 }
 
-/** Whether there is such a table in a schema that the role may use. */
-export async function hasTable(database: StatementRunner, name: string): Promise<boolean> {
-  return (await database.query('SELECT WHERE to_regclass($1) IS NOT NULL', [name])).length > 0
-}
-
 const BACKUP_TIME = `SELECT substring(shobj_description(oid, 'pg_database') FROM '^Last backup: ([0-9TZ:.+-]+)$') AS time
   FROM pg_database WHERE datname = current_database()`
 

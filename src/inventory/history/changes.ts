@@ -1,6 +1,6 @@
 import pg from 'pg'
+import { isoTime } from '../../database/iso-time.ts'
 import type { TableShape } from '../../database/table-shape.ts'
-import { isoTime } from '../../database/time.ts'
 
 /** The table of the changes, which an operator may partition, or whose older rows may be in tables that inherit from it. */
 export const HISTORY_TABLE: TableShape = {

@@ -1,9 +1,8 @@
 import { readdirSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { OperatorError } from '../operator-error.ts'
-import type { StatementRunner } from '../statement.ts'
-import { isoTime } from '../time.ts'
-import { hasTable } from './server-status.ts'
+import { isoTime } from './iso-time.ts'
+import { OperatorError } from './operator-error.ts'
+import type { StatementRunner } from './statement.ts'
 
 /** Contains an SQL file for each migration. */
 export const MIGRATIONS_FOLDER = fileURLToPath(import.meta.resolve('#package/migrations'))
@@ -23,6 +22,11 @@ export interface MigrationRecord {
   readonly state: 'applied' | 'pending' | 'unknown'
   /** In ISO 8601, in UTC. */
   readonly appliedAt: string | null
+}
+
+/** Whether there is such a table in a schema that the role may use. */
+export async function hasTable(database: StatementRunner, name: string): Promise<boolean> {
+  return (await database.query('SELECT WHERE to_regclass($1) IS NOT NULL', [name])).length > 0
 }
 
 /** Returns the applied migrations and the known ones, by name. */
