@@ -35,8 +35,6 @@ t.test('after a statement that is rejected, the connection is used again', async
   const { owner, pool, lost } = await openPool(t)
   const insert = { name: 'insert', text: 'INSERT INTO later VALUES ($1) RETURNING n' }
   await t.rejects(pool.query(insert, [1]), { cause: { code: '42P01' } }, 'when it is parsed')
-  // It was not expected, so that one other connection has tried it.
-  t.equal(pool.statistics().opened, 2)
   const before = await pool.query(backend)
   await owner.query('CREATE TABLE later (n integer CHECK (n > 0))')
   await t.rejects(pool.query(insert, [-1]), { cause: { code: '23514' } }, 'when it is executed')
