@@ -9,8 +9,8 @@ import { serveMetrics } from './metrics/metrics-server.ts'
 import { measureProcess } from './metrics/process-metrics.ts'
 import { explain } from './process/explain.ts'
 import { droppedLogLines, openLog } from './process/log.ts'
-import { printableLines } from './process/printable.ts'
 import { closeOnSignals } from './process/signals.ts'
+import { printableText, report } from './process/terminal.ts'
 import { checkPort, listenAddress } from './service/listen-address.ts'
 import { serviceTimings, startService } from './service.ts'
 import type { Tracing } from './tracing/tracing.ts'
@@ -65,7 +65,9 @@ async function start(config: Config, log: Logger): Promise<void> {
   }
   stopping.signal.throwIfAborted()
   if (local)
-    console.log(local.welcome(address, config.apiKeys.length === 0 ? local.key.key : '<your API key>'))
+    process.stdout.write(
+      printableText(local.welcome(address, config.apiKeys.length === 0 ? local.key.key : '<your API key>')),
+    )
 }
 
 /** Sets up a database to try the service, with modules that other servers do not need. */
@@ -99,7 +101,8 @@ try {
 } catch (error) {
   // After a signal, its handler closes everything and exits.
   if (!stopping.signal.aborted) {
-    console.error(printableLines(`petstore-inventory: ${explain(error)}`))
+    const [message, ...details] = explain(error)
+    report(`petstore-inventory: ${message}`, ...details)
     setTimeout(() => process.exit(1), STOP_TIMEOUT_MS).unref()
     await closeAll().catch(() => {})
     process.exit(1)

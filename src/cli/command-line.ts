@@ -1,7 +1,7 @@
 import { Command } from 'commander'
 import { version } from '../config/version.ts'
 import { exitCodeHelp } from '../process/exit-codes.ts'
-import { printableLines } from '../process/printable.ts'
+import { report } from '../process/terminal.ts'
 import { addExportCommand } from './export-command.ts'
 import { addHistoryCommands } from './history-commands.ts'
 import { addImportCommand } from './import-command.ts'
@@ -21,7 +21,7 @@ export function commandLine(databaseUrl: () => Promise<string>): Command {
     .version(version, '--version', 'print the version')
     .showHelpAfterError('Add --help for usage.')
     .exitOverride()
-    .configureOutput({ writeErr: (text) => process.stderr.write(printableLines(text)) })
+    .configureOutput({ writeErr: (text) => report(...text.trimEnd().split('\n')) })
   addKeysCommands(program, databaseUrl)
   addImportCommand(program, databaseUrl)
   addExportCommand(program, databaseUrl)

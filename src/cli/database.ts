@@ -1,7 +1,6 @@
 import { inTransaction, type Transaction } from '../database/admin/transaction.ts'
-import { printable } from '../process/printable.ts'
 import { abortOnSignals } from '../process/signals.ts'
-import { report } from './failure.ts'
+import { report } from '../process/terminal.ts'
 
 type Work<Result> = (transaction: Transaction, signal: AbortSignal) => Promise<Result>
 
@@ -21,6 +20,6 @@ export function change<Result>(url: string, work: Work<Result>): Promise<Result>
 
 /** The options of a command's transaction: a signal rolls it back, and the locks that it waits for are reported. */
 export function commandOptions() {
-  const onWait = (description: string): void => report(`inventory: ${printable(description)}`)
+  const onWait = (description: string): void => report(`inventory: ${description}`)
   return { ...abortOnSignals(), onWait }
 }

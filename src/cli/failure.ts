@@ -1,17 +1,17 @@
 import { CommanderError } from 'commander'
+import { OperatorError } from '../database/operator-error.ts'
 import { StatementError } from '../database/statement-error.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { explain } from '../process/explain.ts'
-import { printableLines } from '../process/printable.ts'
 import { InterruptedError } from '../process/signals.ts'
+import { report } from '../process/terminal.ts'
 
 /** A command cannot do what it was asked to; the message names a reason that the operator can fix. */
-export class CommandFailure extends Error {
-  override readonly name = 'CommandFailure'
+export class CommandFailure extends OperatorError {
   readonly exitCode: number
 
-  constructor(message: string, exitCode: number = exitCodes.failed) {
-    super(message)
+  constructor(message: string, exitCode: number = exitCodes.failed, details: readonly string[] = []) {
+    super(message, { details })
     this.exitCode = exitCode
   }
 }
@@ -24,22 +24,15 @@ export function unconfirmed(consequence: string, option: string): CommandFailure
   )
 }
 
-/** Writes a line to standard error, for people. */
-export function report(line: string): void {
-  console.error(printableLines(line))
-}
-
 /** Reports why a command failed, and returns the exit code. `variable` is the setting with the address of the database. */
 export function reportFailure(error: unknown, variable: string | undefined): number {
   if (error instanceof CommanderError) {
     // Commander has already printed the usage error, or the help that was asked for.
     return error.exitCode === 0 ? exitCodes.done : exitCodes.wrongUsage
   }
-  if (error instanceof InterruptedError || error instanceof CommandFailure) {
-    if (error.message !== '') report(`inventory: ${error.message}`)
-    return error.exitCode
-  }
-  report(`inventory: ${explain(error, variable)}`)
+  const [message, ...details] = error instanceof InterruptedError ? [error.message] : explain(error, variable)
+  if (message) report(`inventory: ${message}`, ...details)
+  if (error instanceof InterruptedError || error instanceof CommandFailure) return error.exitCode
   return error instanceof StatementError && error.outcome === 'unknown'
     ? exitCodes.outcomeUnknown
     : exitCodes.failed

@@ -9,11 +9,11 @@ import { pruneHistory } from '../inventory/history/retention.ts'
 import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { InterruptedError } from '../process/signals.ts'
+import { report } from '../process/terminal.ts'
 import { matching, readLifetime } from './arguments.ts'
 import { change, commandOptions, read } from './database.ts'
-import { CommandFailure, report } from './failure.ts'
-import { formatNumber } from './format.ts'
-import { print, printablePieces, writeOutput } from './output.ts'
+import { CommandFailure } from './failure.ts'
+import { formatNumber, print, printableChunks, writeOutput } from './output.ts'
 
 /** How long statements without callers may be under way: until servers notice, and until the last one has ended. */
 const UNNAMED_MS = MAX_AGE_MS + requestLimits.answer
@@ -39,7 +39,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
         const isOn = await isRecording(transaction)
         if (!json) await print(TABLE_HEADING)
         const changes = transaction.copyOut(copyChanges({ ...filter, petId }, json === true))
-        await writeOutput(printablePieces(changes), signal)
+        await writeOutput(printableChunks(changes), signal)
         if (isOn) return
         process.exitCode = exitCodes.refused
         report('inventory: the history is off, so later changes are missing; run "inventory history on"')

@@ -8,12 +8,11 @@ import { InvalidInputError } from '../inventory/transfer/lines.ts'
 import { FILE_COLUMNS } from '../inventory/transfer/rows.ts'
 import { checkStaged, stageCsv } from '../inventory/transfer/staging.ts'
 import { exitCodes } from '../process/exit-codes.ts'
-import { printable } from '../process/printable.ts'
+import { report } from '../process/terminal.ts'
 import { integerFrom } from './arguments.ts'
 import { change } from './database.ts'
-import { CommandFailure, report, unconfirmed } from './failure.ts'
-import { formatNumber } from './format.ts'
-import { print } from './output.ts'
+import { CommandFailure, unconfirmed } from './failure.ts'
+import { formatNumber, print } from './output.ts'
 
 interface ImportOptions {
   readonly rows?: number
@@ -21,6 +20,8 @@ interface ImportOptions {
   readonly dryRun?: true
   readonly allowRemovals?: true
 }
+
+const PIPE_EXAMPLE = `awk 1 stock.csv | inventory import - --rows "$(awk 'END { print NR - 1 }' stock.csv)"`
 
 /** Adds `inventory import`. */
 export function addImportCommand(program: Command, databaseUrl: () => Promise<string>): void {
@@ -91,12 +92,12 @@ function refuseManyRemovals({ changed, unchanged, removed }: ImportCounts): void
 function explainRefusal(name: string): (error: unknown) => never {
   return (error) => {
     if (error instanceof InvalidInputError) {
-      for (const { line, error: reason } of error.lines) report(`line ${line}: ${printable(reason)}`)
+      for (const { line, error: reason } of error.lines) report(`line ${line}: ${reason}`)
       throw new CommandFailure(`${name} ${error.message}; nothing was changed`, exitCodes.refused)
     }
     if (!hasReason(error, 'rule')) throw error
     throw new CommandFailure(
-      `The database rejects the entries: ${printable(error.detailedMessage)}; nothing was changed.`,
+      `The database rejects the entries: ${error.detailedMessage}; nothing was changed.`,
       exitCodes.refused,
     )
   }
@@ -113,14 +114,13 @@ async function openSource(file: string, expectedRows: number | undefined) {
   const isStandardInput = file === '-'
   const status = isStandardInput ? fstatSync(0) : await stat(file)
   if (status.isDirectory())
-    throw new CommandFailure(`${printable(file)} is a folder. Nothing was done.`, exitCodes.wrongUsage)
+    throw new CommandFailure(`${file} is a folder. Nothing was done.`, exitCodes.wrongUsage)
   const isPipe = !status.isFile()
   if (isPipe && (!isStandardInput || expectedRows === undefined)) {
     throw new CommandFailure(
-      `Only the end of a file proves that all of it arrived. For a pipe, add the number of its rows without the header:
-  awk 1 stock.csv | inventory import - --rows "$(awk 'END { print NR - 1 }' stock.csv)"
-Nothing was done.`,
+      'Nothing was done, because only the end of a file proves that all of it arrived. For a pipe, add the number of its rows without the header:',
       exitCodes.wrongUsage,
+      [PIPE_EXAMPLE],
     )
   }
   const fd = isStandardInput ? 0 : openSync(file, 'r')
@@ -134,7 +134,7 @@ Nothing was done.`,
   // Whoever reads the stream gets the error, also an earlier one.
   stream.on('error', () => {})
   return {
-    name: isStandardInput ? 'standard input' : printable(file),
+    name: isStandardInput ? 'standard input' : file,
     stream,
     isPipe,
     /** Whether another program has written to the file since. */

@@ -2,12 +2,11 @@ import { type Command, Option } from 'commander'
 import { hashApiKey, makeApiKey } from '../api-keys/key.ts'
 import { type ApiKey, createKey, listKeys, revokeKeys, rotateKey } from '../api-keys/stored-keys.ts'
 import type { Transaction } from '../database/admin/transaction.ts'
-import { printable } from '../process/printable.ts'
+import { report } from '../process/terminal.ts'
 import { matching, readDuration, readLifetime } from './arguments.ts'
 import { change, read } from './database.ts'
-import { CommandFailure, report } from './failure.ts'
-import { formatTable } from './format.ts'
-import { print } from './output.ts'
+import { CommandFailure } from './failure.ts'
+import { print, printJson, printTable } from './output.ts'
 
 const readName = matching(/^[A-Za-z0-9_-]{1,64}$/, '1 to 64 letters, digits, hyphens and underscores')
 
@@ -47,7 +46,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
         return [name, id, state, createdAt, expiresAt ?? '-', revokedAt ?? '-', access]
       })
       const headings = ['NAME', 'ID', 'STATE', 'CREATED', 'EXPIRES', 'REVOKED', 'ACCESS']
-      await print(json ? JSON.stringify(shown, null, 2) : formatTable(headings, rows))
+      await (json ? printJson(shown) : printTable(headings, rows))
     })
 
   keys
@@ -106,5 +105,5 @@ async function issueKey(
 }
 
 function noActiveKey(name: string): string {
-  return `There is no active key named "${printable(name)}". "inventory keys list --all" lists all keys.`
+  return `There is no active key named "${name}". "inventory keys list --all" lists all keys.`
 }

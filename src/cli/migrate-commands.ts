@@ -6,8 +6,7 @@ import { exitCodes } from '../process/exit-codes.ts'
 import { integerFrom } from './arguments.ts'
 import { commandOptions, read } from './database.ts'
 import { unconfirmed } from './failure.ts'
-import { formatTable } from './format.ts'
-import { print } from './output.ts'
+import { print, printJson, printTable } from './output.ts'
 
 /** Adds `inventory migrate up|down|status`. */
 export function addMigrateCommands(program: Command, databaseUrl: () => Promise<string>): void {
@@ -25,13 +24,13 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
     .action(async ({ serverRole, operatorRole }: { serverRole?: string; operatorRole?: string }) => {
       const options = { url: await databaseUrl(), ...commandOptions() }
       const applied = await migrate({ ...options, direction: 'up' })
-      await print(applied.map((name) => `Applied ${name}`).join('\n') || 'No migration is pending.')
+      await printEach('Applied', applied, 'No migration is pending.')
       const roles: Roles = { server: serverRole, operator: operatorRole }
       const granted = Object.entries(roles).filter(([, role]) => role !== undefined)
       if (granted.length === 0) return
       await grantPrivileges(options, roles)
       const grants = granted.map(([purpose, role]) => `Granted the role "${role}" what the ${purpose} needs.`)
-      await print(grants.join('\n'))
+      await print(...grants)
     })
 
   migrations
@@ -46,7 +45,7 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
       const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`
       if (names.length > 0 && !yes) throw unconfirmed(consequence, '--yes')
       const rolledBack = await migrate({ url, direction: 'down', count, ...commandOptions() })
-      await print(rolledBack.map((name) => `Rolled back ${name}`).join('\n') || 'No migration is applied.')
+      await printEach('Rolled back', rolledBack, 'No migration is applied.')
     })
 
   migrations
@@ -57,9 +56,12 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
     .action(async ({ json }: { json?: true }) => {
       const records = await read(await databaseUrl(), migrationRecords)
       const rows = records.map(({ name, state, appliedAt }) => [name, state, appliedAt ?? '-'])
-      await print(
-        json ? JSON.stringify(records, null, 2) : formatTable(['MIGRATION', 'STATE', 'APPLIED'], rows),
-      )
+      await (json ? printJson(records) : printTable(['MIGRATION', 'STATE', 'APPLIED'], rows))
       if (records.some(({ state }) => state === 'pending')) process.exitCode = exitCodes.refused
     })
+}
+
+/** Prints a line for each migration that has run. */
+function printEach(what: string, names: readonly string[], none: string): Promise<void> {
+  return print(...(names.length === 0 ? [none] : names.map((name) => `${what} ${name}`)))
 }

@@ -7,8 +7,7 @@ import type { StatementRunner } from '../database/statement.ts'
 import { stockLevels } from '../inventory/reports/stock-levels.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { read } from './database.ts'
-import { formatTable } from './format.ts'
-import { print } from './output.ts'
+import { printJson, printTable } from './output.ts'
 
 /** Adds `inventory status`. */
 export function addStatusCommand(program: Command, databaseUrl: () => Promise<string>): void {
@@ -20,7 +19,7 @@ export function addStatusCommand(program: Command, databaseUrl: () => Promise<st
     .action(async ({ json }: { json?: true }) => {
       const url = await databaseUrl()
       const status = await read(url, (database) => statusOf(database, parseAddress(url).name))
-      await print(json ? JSON.stringify(status, null, 2) : formatTable(['STATUS', ''], rowsOf(status)))
+      await (json ? printJson(status) : printTable(['STATUS', ''], rowsOf(status)))
       if (status.schema.pending.length > 0) process.exitCode = exitCodes.refused
     })
 }

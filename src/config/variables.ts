@@ -99,7 +99,7 @@ export function readSettings(
       `API_KEYS must have each key once, unlike entries ${first + 1} and ${second + 1}: without one of them, it would still be valid`,
     )
   if (errors.length > 0)
-    throw new OperatorError(`The configuration is incomplete or invalid:\n  ${errors.join('\n  ')}`)
+    throw new OperatorError('The configuration is incomplete or invalid:', { details: errors })
   return values
 }
 

@@ -4,6 +4,7 @@ import path from 'node:path'
 import { makeApiKey } from '../api-keys/key.ts'
 import { grantPrivileges } from '../database/admin/grants.ts'
 import { migrate } from '../database/admin/migrate.ts'
+import { printableText } from '../process/terminal.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
 import { createServerFolder, loadOrCreateSecret, serverFolder } from './folder.ts'
 import { copyPrograms } from './programs.ts'
@@ -42,7 +43,7 @@ export async function setUpLocally(signal: AbortSignal) {
   const directory = await createServerFolder(SERVER)
   // Before the line that says that it starts, as it may not be installed.
   await copyPrograms(directory)
-  console.log(`Starting PostgreSQL in ${directory}…`)
+  process.stdout.write(printableText([`Starting PostgreSQL in ${directory}…`]))
   const server = await startEmbeddedServer(directory, {}, signal)
   try {
     const databaseUrl = new URL(server.url)
@@ -62,8 +63,9 @@ export async function setUpLocally(signal: AbortSignal) {
         (how) => `The embedded PostgreSQL has exited: ${how}. Its log is ${logOf(directory)}`,
       ),
       stop: server.stop,
-      /** Returns the welcome text of a service at an address. */
-      welcome: (address: string, apiKey: string) => `
+      /** Returns the lines that welcome the user of a service at an address. */
+      welcome: (address: string, apiKey: string) =>
+        `
   The Petstore inventory service is ready at ${address}
 
   List the stock levels:
@@ -77,8 +79,7 @@ export async function setUpLocally(signal: AbortSignal) {
     ${address}/docs
 
   An embedded PostgreSQL keeps the data in ${directory}
-  Ctrl-C stops both.
-`,
+  Ctrl-C stops both.`.split('\n'),
     }
   } catch (error) {
     await server.stop()

@@ -3,22 +3,20 @@ import type { Reason } from '../database/causes.ts'
 import { OperatorError } from '../database/operator-error.ts'
 import { StatementError } from '../database/statement-error.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
-import { printable } from './printable.ts'
 
 /**
- * Describes an error for the operator: what happened and what to do. Only a bug keeps its stack trace. `variable` is the setting with
- * the address of the database.
+ * Describes an error for the operator in lines: what happened and what to do. Only a bug keeps its stack trace. `variable` is the setting
+ * with the address of the database.
  */
-export function explain(error: unknown, variable = 'DATABASE_URL'): string {
-  if (error instanceof OperatorError) return error.message
-  if (error instanceof StatementError) return explainStatement(error, variable)
-  if (!(error instanceof Error)) return String(error)
+export function explain(error: unknown, variable = 'DATABASE_URL'): string[] {
+  if (error instanceof OperatorError) return [error.message, ...error.details.map((line) => `  ${line}`)]
+  if (error instanceof StatementError) return [explainStatement(error, variable)]
+  if (!(error instanceof Error)) return [String(error)]
   // Any other error than that of a system call is a bug.
-  if (!('syscall' in error)) return error.stack ?? error.message
-  const said = printable(error.message)
+  if (!('syscall' in error)) return (error.stack ?? error.message).split('\n')
   // The name lookups for databases are causes of a StatementError.
-  if (error.syscall !== 'listen' && error.syscall !== 'getaddrinfo') return `${said}.`
-  return `The service cannot listen: ${said}. ${listenAdvice(error)}`
+  if (error.syscall !== 'listen' && error.syscall !== 'getaddrinfo') return [`${error.message}.`]
+  return [`The service cannot listen: ${error.message}. ${listenAdvice(error)}`]
 }
 
 function listenAdvice({ code, port = 0 }: Error & { code?: unknown; port?: unknown }): string {
@@ -30,17 +28,17 @@ function listenAdvice({ code, port = 0 }: Error & { code?: unknown; port?: unkno
 
 /** Describes why a statement failed. No message of the server or the network contains the password. */
 function explainStatement(error: StatementError, variable: string): string {
-  const said = printable(error.message)
+  const { message } = error
   if (error.outcome === 'unknown')
-    return `It is unknown whether the change was committed: ${said}. ${HOW_TO_FIND_OUT}`
+    return `It is unknown whether the change was committed: ${message}. ${HOW_TO_FIND_OUT}`
   if (error.unavailable === undefined) {
     const [place] = error.cause instanceof pg.DatabaseError ? (error.cause.where?.split('\n') ?? []) : []
     return error.isInFunction
-      ? `A function or trigger in the database failed: ${said} (${place}).`
-      : `PostgreSQL rejects a statement: ${printable(error.detailedMessage)}. Check whether a table or a column was changed: "inventory status", and \\d in psql.`
+      ? `A function or trigger in the database failed: ${message} (${place}).`
+      : `PostgreSQL rejects a statement: ${error.detailedMessage}. Check whether a table or a column was changed: "inventory status", and \\d in psql.`
   }
   const [meaning, advice] = explanations[error.reason] ?? UNEXPLAINED
-  return `${meaning}: ${said}. ${advice.replace('{variable}', variable)}`.trimEnd()
+  return `${meaning}: ${message}. ${advice.replace('{variable}', variable)}`.trimEnd()
 }
 
 const UNEXPLAINED = ['PostgreSQL cannot serve this now', ''] as const

@@ -23,8 +23,7 @@ t.test('standard input is imported with the right number of rows, and no other p
     'cat stock.csv | inventory import /dev/stdin --rows 3',
     'inventory import <(cat stock.csv)',
   ]) {
-    const stderr =
-      /^inventory: Only the end of a file .*\n {2}awk 1 .* inventory import - --rows .*\nNothing was done\.\n$/m
+    const stderr = /^inventory: Nothing was done, .*\n {2}awk 1 .* inventory import - --rows .*\n$/m
     t.match(await bash(t, database.url, line), { code: 2, stderr }, line)
   }
   t.equal(await readStock(database), before)

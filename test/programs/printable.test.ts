@@ -1,6 +1,6 @@
 import path from 'node:path'
 import t from 'tap'
-import { printable } from '../../src/process/printable.ts'
+import { printable } from '../../src/process/terminal.ts'
 import { inventory } from '../support/command.ts'
 import { addKey, testDatabase } from '../support/database.ts'
 import { temporaryFolder } from '../support/program.ts'
@@ -9,8 +9,8 @@ import { trigger } from '../support/triggers.ts'
 /** What a terminal would obey, reverse or hide, each between letters. */
 const HOSTILE = 'a\u001b[31mb\u009bc\u007fd\u202ee\u200bf\u00a0g\u2028h\ufeffi\u2066j\u00adk'
 
-/** None of its characters may reach a terminal. The end of a line is ours. */
-const RAW = /[^\P{C}\n]|\p{Zl}|\p{Zp}|[^\P{Zs} ]/u
+/** None of its characters may reach a terminal, and no text that is not ours may begin a line. */
+const RAW = /[^\P{C}\n]|\p{Zl}|\p{Zp}|[^\P{Zs} ]|^(x|name\.csv)/mu
 
 t.test('every character of the kind is escaped, and no other', async (t) => {
   t.equal(
@@ -63,4 +63,9 @@ t.test('what comes from the database never reaches the terminal raw', async (t) 
     t.notMatch(stdout + stderr, RAW, command)
     if (command.endsWith('--json')) t.doesNotThrow(() => JSON.parse(stdout), command)
   }
+  await database.query(`DROP FUNCTION act CASCADE; ALTER TABLE inventory ADD "\u202e\nx" integer`)
+  await database.query('TRUNCATE inventory; ALTER TABLE inventory ALTER "\u202e\nx" SET NOT NULL')
+  const { stderr } = await inventory(t, database.url, `import ${file}`)
+  t.match(stderr, /null value in column "\\u202e\\u000ax"/)
+  t.notMatch(stderr, RAW)
 })

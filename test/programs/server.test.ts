@@ -6,7 +6,7 @@ import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { explain } from '../../src/process/explain.ts'
-import { printableLines } from '../../src/process/printable.ts'
+import { printableText } from '../../src/process/terminal.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { testDatabase, testRole } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -178,7 +178,7 @@ t.test('the message of a start that fails says what to do, without secrets', atO
     [wrongLogin.href, /^PostgreSQL refuses the connection: .*Check DATABASE_URL/],
   ] as const) {
     const started = startApp(t, databaseUrl, { env })
-    const error = printableLines(explain(await started.catch((error: unknown) => error)))
+    const error = printableText(explain(await started.catch((error: unknown) => error)))
     t.match(error, message)
     t.notMatch(error, /\n\s+at |the-wrong-one/, 'no stack trace')
   }
