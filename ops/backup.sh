@@ -20,14 +20,14 @@ query() {
 }
 
 # Prints the name of a backup of so many seconds ago. The names sort by time, which that of a file system may not: its clock may be wrong.
-name_of() { date -u -d "@$(($(date +%s) - $1))" +inventory-%Y%m%dT%H%M%SZ.dump; }
+make_name() { date -u -d "@$(($(date +%s) - $1))" +inventory-%Y%m%dT%H%M%SZ.dump; }
 
 # Lists the backups of this script, or with an argument the files that have more in their names.
 files() { find . -maxdepth 1 -type f | sed 's|^\./||' | grep -xE "inventory-[0-9]{8}T[0-9]{6}Z\.dump${1:-}" | sort; }
 
 # Passes on the names of backups that are at least, or less than, so many seconds old.
-older() { awk -v limit="$(name_of "$1")" '$0 <= limit'; }
-newer() { awk -v limit="$(name_of "$1")" '$0 > limit'; }
+older() { awk -v limit="$(make_name "$1")" '$0 <= limit'; }
+newer() { awk -v limit="$(make_name "$1")" '$0 > limit'; }
 
 # The clock was ahead when those with a time in the future were written, so they are not the newest.
 list() {
@@ -38,7 +38,7 @@ list() {
 is_newest_within() { files | older 0 | newer "$1" | grep -q .; }
 
 now() {
-  name=$(name_of 0)
+  name=$(make_name 0)
   # Another container may write a backup in the same second.
   part=$(mktemp "$name.part.XXXXXX")
   # If it fails, so that failed backups do not fill the disk.
@@ -49,7 +49,7 @@ now() {
   pg_restore --list "$part" >/dev/null
   while [ -e "$name" ]; do
     sleep 1
-    name=$(name_of 0)
+    name=$(make_name 0)
   done
   mv "$part" "$name"
   # For `inventory status` and the metrics: every role can read it, and no dump contains it.

@@ -21,8 +21,8 @@ setting() { echo "$config" | awk -v service="$1:" -v name="$2:" '/^  [^ ]/ { at 
 has() { docker compose config --services | grep -qx "$1"; }
 run() { if has "$1"; then docker compose run --rm --no-deps -T "$@"; fi; }
 up() { docker compose up --detach --wait --no-deps "$@"; }
-id_of() { docker inspect --format '{{.Id}}' "$1"; }
-version_of() { docker inspect --format '{{index .Config.Labels "org.opencontainers.image.version"}}' "$1"; }
+read_id() { docker inspect --format '{{.Id}}' "$1"; }
+read_version() { docker inspect --format '{{index .Config.Labels "org.opencontainers.image.version"}}' "$1"; }
 # Lists the halves that serve, each with its image. Docker calls a container healthy until it has stopped.
 serving() {
   for id in $(docker compose ps --quiet api api-2); do
@@ -49,7 +49,7 @@ former=$(serving | sed -n '1s/.* //p')
 undo() {
   trap '' HUP INT TERM
   # Unless the new image serves already.
-  if [ "$former" ] && ! serving | grep -q " $(id_of "$image")$"; then
+  if [ "$former" ] && ! serving | grep -q " $(read_id "$image")$"; then
     if $is_built; then docker tag "$former" "$image"; else export IMAGE="$former"; fi
   fi
   # Docker may still be stopping a container: then the first attempt finds it running, and fails.
@@ -59,8 +59,8 @@ trap undo EXIT
 trap 'exit 143' HUP INT TERM
 if [ $# -gt 0 ]; then docker tag "$image:$1" "$image"; elif $is_built; then docker compose build migrate; else docker pull "$image"; fi
 # The way back, unless this is the way back to a former image of the same version.
-if $is_built && [ "$former" ] && [ "$former" != "$(id_of "$image")" ] && [ "$(version_of "$former")" != "${1:-}" ]; then
-  docker tag "$former" "$image:$(version_of "$former")"
+if $is_built && [ "$former" ] && [ "$former" != "$(read_id "$image")" ] && [ "$(read_version "$former")" != "${1:-}" ]; then
+  docker tag "$former" "$image:$(read_version "$former")"
 fi
 echo 'deploy.sh: checking CERTIFICATE, PROXIES and RATE_LIMIT, and that no other program has the ports of PUBLISH and PUBLISH_HTTPS'
 ports=$(docker compose config balancer | tr -d '"' | awk -v old="$(docker compose ps --format '{{.Ports}}' balancer)" '
@@ -81,4 +81,4 @@ docker compose exec -T balancer sh -c 'kill -USR2 1'
 for service in backup prometheus grafana; do if has "$service"; then up --build "$service"; fi; done
 if [ "$(setting balancer CERTIFICATE)" != '""' ]; then scheme=https port=3443; else scheme=http port=3000; fi
 address=$(docker compose port balancer "$port" | sed 's/^0\.0\.0\.0:/localhost:/')
-echo "deploy.sh: version $(version_of "$image") serves at $scheme://$address; \"Roll back\" in docs/operating.md says how to go back"
+echo "deploy.sh: version $(read_version "$image") serves at $scheme://$address; \"Roll back\" in docs/operating.md says how to go back"

@@ -4,12 +4,12 @@ import t, { type Test } from 'tap'
 import { run, temporaryFolder } from '../support/program.ts'
 
 /** The name of a backup of some days ago. */
-function nameOf(days: number): string {
+function makeName(days: number): string {
   const time = new Date(Date.now() - days * 86_400_000).toISOString()
   return `inventory-${time.slice(0, 19).replace(/[-:]/g, '')}Z.dump`
 }
 
-const OLD = nameOf(20)
+const OLD = makeName(20)
 const STOP = 'echo "pause of $1 seconds"; kill "$PPID"'
 
 interface Situation {
@@ -69,8 +69,8 @@ async function backUpOnce(
 t.test(
   'a backup that succeeds replaces those that are too old, and the next is due after an interval',
   async (t) => {
-    const kept = nameOf(13.9)
-    const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 0', files: [nameOf(14.1), kept] })
+    const kept = makeName(13.9)
+    const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 0', files: [makeName(14.1), kept] })
     t.match(files.sort(), [kept, /^inventory-.*\.dump$/])
     t.equal(files.length, 2)
     t.match(stdout, /^backup\.sh: writing (\S+)\n[\s\S]*\nbackup\.sh: wrote \1, [\s\S]*pause of 60 seconds/)
@@ -82,7 +82,7 @@ t.test('a container that starts again writes no backup before the next one is du
     [0.9, false],
     [1.1, true],
   ] as const) {
-    const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 0', files: [nameOf(days)] })
+    const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 0', files: [makeName(days)] })
     t.equal(files.length, isDue ? 2 : 1, `${days} days`)
     t.match(stdout, 'pause of 60 seconds', `${days} days`)
   }
@@ -92,18 +92,18 @@ t.test('files of others and folders are neither backups nor deleted', async (t) 
   const files = ['inventory-before-import.dump', `copies/${OLD}`, 'lost+found/x']
   t.strictSame((await backUpOnce(t, { pgDump: 'exit 0', files })).files.length, 4)
   t.equal((await backUpOnce(t, { pgDump: 'exit 0', files, command: 'list' })).stdout, '')
-  const recent = [`copies/${nameOf(0)}`]
+  const recent = [`copies/${makeName(0)}`]
   t.equal((await backUpOnce(t, { pgDump: 'exit 0', files: recent, command: 'health' })).exitCode, 1)
 })
 
 t.test('the newest backup has the latest time in its name, whatever the file system says', async (t) => {
-  const files = [nameOf(0.5), nameOf(1.5), nameOf(2.5)]
+  const files = [makeName(0.5), makeName(1.5), makeName(2.5)]
   const { stdout } = await backUpOnce(t, { pgDump: '', files, command: 'list' })
   t.equal(stdout, `${files.toReversed().join('\n')}\n`)
 })
 
 t.test('a backup with a time in the future is not the newest, and is unhealthy', async (t) => {
-  const files = ['inventory-20990101T000000Z.dump', nameOf(0.1)]
+  const files = ['inventory-20990101T000000Z.dump', makeName(0.1)]
   const { stdout } = await backUpOnce(t, { pgDump: '', files, command: 'list' })
   t.equal(stdout, `${files.join('\n')}\n`)
   const { exitCode, stderr } = await backUpOnce(t, { pgDump: '', files, command: 'health' })
@@ -125,15 +125,15 @@ t.test('two backups in the same second have names of their own', async (t) => {
 
 t.test('a backup that fails half-way is no backup, deletes none, and is retried soon', async (t) => {
   for (const days of [2, 20]) {
-    const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 1', files: [nameOf(days)] })
+    const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 1', files: [makeName(days)] })
     t.equal(files.length, 1, `${days} days`)
     t.match(stdout, 'pause of 600 seconds', `${days} days`)
   }
 })
 
 t.test('a backup leaves the unfinished one of another container alone, until it is a day old', async (t) => {
-  const current = `${nameOf(0.5)}.part.AbCdEf`
-  const files = [current, `${nameOf(3)}.part.AbCdEf`]
+  const current = `${makeName(0.5)}.part.AbCdEf`
+  const files = [current, `${makeName(3)}.part.AbCdEf`]
   const left = (await backUpOnce(t, { pgDump: 'exit 0', files })).files
   t.match(left.sort(), [current, /\.dump$/])
   t.equal(left.length, 2)
@@ -169,7 +169,7 @@ t.test('a backup is recorded in the database once it is written', async (t) => {
 
 t.test('the container is unhealthy if its newest backup is older than 1.5 intervals', async (t) => {
   const health = async (days: number, intervalHours: string): Promise<unknown> =>
-    (await backUpOnce(t, { pgDump: 'exit 1', command: 'health', files: [nameOf(days)], intervalHours }))
+    (await backUpOnce(t, { pgDump: 'exit 1', command: 'health', files: [makeName(days)], intervalHours }))
       .exitCode
   t.equal(await health(1.4, '24'), 0)
   t.equal(await health(1.6, '24'), 1)
