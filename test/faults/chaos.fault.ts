@@ -26,8 +26,7 @@ const { random, pick } = createRandom(Number(SEED))
 
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
 const writtenPets = [9, 10, 11, 12]
-const ENTRIES = 3000
-const all = Array.from({ length: ENTRIES }, (_, index) => index + 1)
+const all = Array.from({ length: 3000 }, (_, index) => index + 1)
 
 /** The kernel sends what was lost again 12.6 and 25.4 s after the first time. */
 const [CUT_MS, SENT_AGAIN_MS] = [13_000, 26_000]
@@ -47,16 +46,17 @@ const canCut = (await reasonNotToCut(t)) === false
 const services: [Service, ...Service[]] = [await startProcess(), await startProcess()]
 type Service = Awaited<ReturnType<typeof startProcess>>
 
-/** Starts a process behind a relay to the database, which breaks a connection at a chunk that is counted down to. */
+/** Starts a process behind a relay to the database that breaks the connection of every n-th request, or response, while n is not 0. */
 async function startProcess() {
-  const left = { request: 0, response: 0 }
-  const breakAt = (direction: keyof typeof left) => (bytes: Buffer) =>
-    left[direction] > 0 && --left[direction] === 0 ? undefined : bytes
+  const every = { request: 0, response: 0 }
+  let chunks = 0
+  const breakAt = (direction: keyof typeof every) => (bytes: Buffer) =>
+    every[direction] > 0 && ++chunks % every[direction] === 0 ? undefined : bytes
   const filters = { towardsDatabase: breakAt('request'), towardsClient: breakAt('response') }
   const relay = await startRelay(t, database.url, filters)
   const port = await freePort()
   const start = () => startServer(t, { DATABASE_URL: relay.url, PORT: String(port) })
-  const service = { left, relay, port, server: await start() }
+  const service = { every, relay, port, server: await start() }
   /** Ends the process and starts another one. */
   const restart = async (signal: NodeJS.Signals): Promise<void> => {
     service.server.process.kill(signal)
@@ -104,7 +104,7 @@ const act = (name: string, statement: string, failures: number[] = [], definitio
 })
 
 const [HIT, PET] = ['(new.quantity + NUMBER) % 5 = 0', 'new.pet_id = 1 + NUMBER % 12']
-const LIST = `SELECT '[' || string_agg(${ENTRY_JSON}, ',' ORDER BY pet_id) || ']' AS list FROM inventory`
+const LIST = `SELECT '[' || string_agg(${ENTRY_JSON}, ',' ORDER BY pet_id) || ']' AS list FROM inventory AS entry`
 const DOUBLED = 'SELECT FROM audit WHERE pet_id < 9 GROUP BY pet_id, quantity HAVING count(*) > 1'
 const SESSIONS = `FROM pg_stat_activity WHERE usename = '${SERVICE}'`
 
@@ -172,9 +172,10 @@ const faults: [Fault, ...Fault[]] = [
   },
   { name: 'connections are cut', make: async (_, { relay }) => relay.cut() },
   ...(['request', 'response'] as const).map((name) => ({
-    name: `a ${name} is cut`,
-    make: async (number: number, { left }: Service) => {
-      left[name] = 1 + (number % 50)
+    name: `each ${name} may be cut`,
+    make: async (number: number, { every }: Service) => {
+      every[name] = 3 + (number % 30)
+      return async () => Object.assign(every, { [name]: 0 })
     },
   })),
   ...(['fail', 'stall'] as const).map((name) => ({
@@ -208,7 +209,7 @@ async function runEpisode(t: Test): Promise<void> {
   })
   console.error(plan.map(({ fault: { name }, number }) => `${name} (${number})`).join(', '))
   await database.query(
-    `TRUNCATE inventory; INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${ENTRIES}) n;
+    `TRUNCATE inventory; INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${all.length}) n;
      TRUNCATE inventory_history, audit`,
   )
   const ports = services.map(({ port }) => port)
