@@ -5,7 +5,7 @@ import { type Command, Option } from 'commander'
 import { hasReason } from '../database/statement-error.ts'
 import { type ImportCounts, type ImportMode, mergeStaged } from '../inventory/transfer/import.ts'
 import { InvalidInputError } from '../inventory/transfer/lines.ts'
-import { FILE_COLUMNS } from '../inventory/transfer/rows.ts'
+import { COUNT_ROWS, FILE_COLUMNS } from '../inventory/transfer/rows.ts'
 import { checkStaged, stageCsv } from '../inventory/transfer/staging.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { report } from '../process/terminal.ts'
@@ -21,7 +21,9 @@ interface ImportOptions {
   readonly allowRemovals?: true
 }
 
-const PIPE_EXAMPLE = `awk 1 stock.csv | inventory import - --rows "$(awk 'END { print NR - 1 }' stock.csv)"`
+const PIPE_EXAMPLE = `awk 1 stock.csv | inventory import - --rows "$(${COUNT_ROWS} stock.csv)"`
+
+const HOW_TO_COUNT = `count its rows with "${COUNT_ROWS} FILE"; convert it first if it is in UTF-16 ("iconv -f UTF-16 -t UTF-8 FILE") or its lines end in CR alone ("tr '\\r' '\\n' <FILE")`
 
 /** Adds `inventory import`. */
 export function addImportCommand(program: Command, databaseUrl: () => Promise<string>): void {
@@ -65,11 +67,11 @@ async function importFrom(
     const { rows, endsInNewline, errors } = await stageCsv(transaction, source.stream, signal)
     if (source.isPipe && !endsInNewline)
       throw new InvalidInputError(
-        `does not end in a newline, so it may be incomplete; if the file really ends like that, send it with "awk 1 FILE", and count its rows with "awk 'END { print NR - 1 }' FILE"`,
+        `does not end in a newline, so it may be incomplete; if the file really ends like that, send it with "awk 1 FILE", and ${HOW_TO_COUNT}`,
       )
     if (expectedRows !== undefined && rows !== expectedRows)
       throw new InvalidInputError(
-        `has ${formatNumber(rows)} rows instead of the expected ${formatNumber(expectedRows)}`,
+        `has ${formatNumber(rows)} rows instead of the expected ${formatNumber(expectedRows)}; ${HOW_TO_COUNT}`,
       )
     await checkStaged(transaction, errors)
     const counts = await mergeStaged(transaction, mode, rows)

@@ -1,8 +1,10 @@
 import { appendFile, rename, utimes, writeFile } from 'node:fs/promises'
 import path from 'node:path'
+import { Readable } from 'node:stream'
 import t, { type Test } from 'tap'
 import { INT64_MAX, INT64_MIN } from '../../src/contract/int64.ts'
 import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
+import { readLines } from '../../src/inventory/transfer/lines.ts'
 import { rowReader } from '../../src/inventory/transfer/rows.ts'
 import { inventory } from '../support/command.ts'
 import { addMany, readStock, testDatabase, waitForLocks } from '../support/database.ts'
@@ -61,6 +63,21 @@ t.test('every spelling of CSV that programs write is read', async (t) => {
     const title = JSON.stringify(input.toString('utf8', 0, 99))
     t.match(await load(t, database.url, input), { code: 0, stderr: '' }, title)
     t.equal(await readStock(database), '-3,0,available\n1,5,available', title)
+  }
+})
+
+t.test('a text is read in whatever pieces a pipe brings it', async (t) => {
+  const text = 'petId,näme😀\r\n1,2\r3\n\r\n'
+  const lines = ['petId,näme😀', '1,2', '3', '', '']
+  const inputs = [Buffer.from(text), Buffer.from(`\uFEFF${text}`), utf16(text), utf16(text).swap16()]
+  for (const input of [...inputs, Buffer.from('x'), Buffer.alloc(0)]) {
+    for (let size = 1; size <= 5; size++) {
+      const pieces = Array.from({ length: Math.ceil(input.length / size) }, (_, index) =>
+        input.subarray(index * size, (index + 1) * size),
+      )
+      const read = (await Readable.from(readLines(Readable.from(pieces))).toArray()).flat()
+      t.strictSame(read, input.length > 1 ? lines : [input.toString()], `${input.toString('hex')} by ${size}`)
+    }
   }
 })
 

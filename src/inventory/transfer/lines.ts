@@ -33,10 +33,15 @@ export class InvalidInputError extends Error {
  */
 export async function* readLines(source: AsyncIterable<Buffer>): AsyncGenerator<string[]> {
   let decoder: TextDecoder | undefined
+  /** What has come of the byte order mark: a pipe may bring its bytes one by one. */
+  let start = Buffer.alloc(0)
   let rest = ''
   for await (const chunk of source) {
-    decoder ??= new TextDecoder(byteOrderMarks[chunk.toString('hex', 0, 2)])
-    const text = rest + decoder.decode(chunk, { stream: true })
+    if (decoder === undefined) start = Buffer.concat([start, chunk])
+    if (start.length < 2) continue
+    const bytes = decoder === undefined ? start : chunk
+    decoder ??= new TextDecoder(byteOrderMarks[start.toString('hex', 0, 2)])
+    const text = rest + decoder.decode(bytes, { stream: true })
     // A CR at the end may be the first half of CR LF.
     const lines = text.replace(/\r\n|\r(?!$)/g, '\n').split('\n')
     rest = lines.pop() ?? ''
@@ -44,5 +49,5 @@ export async function* readLines(source: AsyncIterable<Buffer>): AsyncGenerator<
       throw new InvalidInputError(`has a line of more than ${MAX_LINE_LENGTH} characters`)
     yield lines
   }
-  yield (rest + (decoder?.decode() ?? '')).split('\r')
+  yield (rest + (decoder?.decode() ?? start.toString())).split('\r')
 }

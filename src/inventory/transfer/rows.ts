@@ -9,6 +9,9 @@ export const FILE_COLUMNS = columns
   .map(({ field, initial }) => (initial === undefined ? field : `${field} (optional)`))
   .join(', ')
 
+/** The command that counts the rows of a file as an import does, if it is in UTF-8 and its lines do not end in CR alone. */
+export const COUNT_ROWS = "awk '/[^,\\r]/ { rows++ } END { print rows - 1 }'"
+
 /** Returns the values of a line in the order of `columns`, empty for those that it does not have, or what is wrong with it. */
 export type ReadRow = (line: string) => { readonly values: readonly string[] } | { readonly error: string }
 

@@ -18,9 +18,15 @@ const NO_ROW = ','.repeat(columns.length - 1)
  * those that it does not have. Leaves out lines of nothing but commas, which spreadsheets write below a table. Rejects with the errors
  * of `source`.
  *
+ * @param onRows called with the number of rows read so far, after each chunk of the source
  * @throws {InvalidInputError} if the input is no text, or its first line does not name the columns
  */
-export async function stageCsv(transaction: Transaction, source: AsyncIterable<Buffer>, signal: AbortSignal) {
+export async function stageCsv(
+  transaction: Transaction,
+  source: AsyncIterable<Buffer>,
+  signal: AbortSignal,
+  onRows: (rows: number) => void = () => {},
+) {
   let readRow: ReadRow | undefined
   let lines = 0
   let rows = 0
@@ -42,6 +48,7 @@ export async function stageCsv(transaction: Transaction, source: AsyncIterable<B
     for await (const chunk of readLines(source)) {
       last = chunk.at(-1) ?? last
       const text = chunk.map((line) => `${copyRow(line)}\n`).join('')
+      onRows(rows)
       yield text.replaceAll('\\', '\\\\')
     }
   }
