@@ -76,8 +76,9 @@ if serving | grep -q '^api '; then set -- api-2 api; else set -- api api-2; fi
 for part in balancer "$@"; do up "$part"; done
 # HAProxy reads its files again, unless their folder was replaced, which a mount does not follow.
 docker compose exec -T balancer cmp -s - /ops/haproxy.cfg <ops/haproxy.cfg || up --force-recreate balancer
-# Docker takes a container for stopped after `docker compose kill`, and does not restart it any more.
 docker compose exec -T balancer sh -c 'kill -USR2 1'
+# Once a container was signaled by `docker compose kill`, Docker restarts it only with this policy.
+docker update --restart always "$(docker compose ps --quiet balancer)" >/dev/null
 for service in backup prometheus grafana; do if has "$service"; then up --build "$service"; fi; done
 if [ "$(setting balancer CERTIFICATE)" != '""' ]; then scheme=https port=3443; else scheme=http port=3000; fi
 address=$(docker compose port balancer "$port" | sed 's/^0\.0\.0\.0:/localhost:/')

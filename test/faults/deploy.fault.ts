@@ -113,7 +113,7 @@ t.test('after a deployment and a renewal, HAProxy comes back when it or the engi
   const { port, sh } = await startDeployment(t)
   const page = await readFile('docs/operating.md', 'utf8')
   const [hook = ''] = /^docker compose run .*kill -USR2.*$/m.exec(page) ?? []
-  await sh(`${DEPLOY} && ${hook}`)
+  await sh(`docker compose kill --signal USR2 balancer && ${DEPLOY} && ${hook}`)
   const balancer = async (field: string): Promise<string> =>
     sh(`docker compose ps --all --quiet balancer | xargs docker inspect --format '{{.${field}}}'`)
   const isServed = (): Promise<boolean> =>
