@@ -9,8 +9,8 @@ import { createReadiness } from './database/readiness.ts'
 import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
 import { listReader } from './inventory/list/reads/reader.ts'
 import { stockSample } from './inventory/reports/stock-sample.ts'
-import { InventoryStatistics } from './inventory/statistics.ts'
 import { updateRepository } from './inventory/updates/repository.ts'
+import { InventoryMetrics } from './metrics/inventory-metrics.ts'
 import { requestMetrics } from './metrics/request-metrics.ts'
 import { serviceMetrics } from './metrics/service-metrics.ts'
 import { createPools, databaseLimits } from './service/pools.ts'
@@ -57,7 +57,6 @@ export async function startService(
   const { requests, lists, probe } = pools
   const apiKeys = new ApiKeyCache(probe, options.apiKeys, timings.apiKeys, log)
   const readiness = createReadiness(probe, requests, pools.needs)
-  const inventoryStatistics = new InventoryStatistics()
   const register = new Registry()
   const app = await buildApp({
     logger: log,
@@ -66,8 +65,7 @@ export async function startService(
     inventory: { reader: listReader(lists), repository: updateRepository(requests, probe) },
     tracing,
     readiness,
-    metrics: requestMetrics(register),
-    inventoryStatistics,
+    metrics: { requests: requestMetrics(register), inventory: new InventoryMetrics(register) },
     publicUrls,
     trustProxy,
     timeouts: timings.app,
@@ -77,7 +75,6 @@ export async function startService(
     notReadyKind: async () => (await readiness())?.kind,
     stock: stockSample(requests),
     lastBackup: () => lastBackup(probe).catch(() => undefined),
-    inventory: inventoryStatistics,
     pools: { requests, lists, probe },
     keysReadAt: () => apiKeys.refreshedAt,
     endsOfKeys: () => endsOfKeys(probe).catch(() => undefined),

@@ -3,6 +3,7 @@ import { Type } from '@sinclair/typebox'
 import { ApiError, ErrorBody } from '../contract/api-error.ts'
 import { Reference } from '../contract/schema-types.ts'
 import { hasReason } from '../database/statement-error.ts'
+import type { InventoryMetrics } from '../metrics/inventory-metrics.ts'
 import { conditionOf, entryTag } from './entry/condition.ts'
 import {
   InventoryItem,
@@ -16,7 +17,6 @@ import { inventoryList } from './list/cached-list.ts'
 import { ActiveDownloads } from './list/delivery/active-downloads.ts'
 import { sendList } from './list/delivery/response.ts'
 import type { ListReader } from './list/reads/reader.ts'
-import type { InventoryStatistics } from './statistics.ts'
 import { type BatchTracer, UpdateQueue, type UpdateTimes } from './updates/queue.ts'
 import type { UpdateRepository } from './updates/repository.ts'
 import { SkippedRowError } from './updates/settle-made.ts'
@@ -24,7 +24,7 @@ import { SkippedRowError } from './updates/settle-made.ts'
 export interface InventoryOptions {
   readonly reader: ListReader
   readonly repository: UpdateRepository
-  readonly statistics: InventoryStatistics
+  readonly metrics: InventoryMetrics
   /** Absent if tracing is off. */
   readonly tracer?: BatchTracer | undefined
   readonly updateTimes: UpdateTimes
@@ -40,11 +40,11 @@ const entryTagHeader = { type: 'string', description: 'The entity tag of the ent
 /** Registers the two operations of the API. The scope that they are registered in authenticates the requests. */
 export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = async (
   app,
-  { reader, repository, statistics, tracer, updateTimes },
+  { reader, repository, metrics, tracer, updateTimes },
 ) => {
   const downloads = new ActiveDownloads()
-  const list = inventoryList(reader, downloads, statistics, app.log)
-  const updates = new UpdateQueue(repository, statistics, tracer, updateTimes)
+  const list = inventoryList(reader, downloads, metrics, app.log)
+  const updates = new UpdateQueue(repository, metrics, tracer, updateTimes)
 
   for (const schema of [PetStatus, InventoryItem, InventoryUpdate]) app.addSchema(schema)
 

@@ -1,8 +1,7 @@
-import { Counter, Gauge, type Registry } from 'prom-client'
+import { Gauge, type Registry } from 'prom-client'
 import { type NotReadyKind, notReadyReasons } from '../database/causes.ts'
 import type { Pool } from '../database/pool.ts'
 import type { StockLevel } from '../inventory/reports/stock-levels.ts'
-import type { InventoryStatistics } from '../inventory/statistics.ts'
 
 /** What the metrics of the service are read from at each scrape. */
 export interface ServiceSources {
@@ -10,7 +9,6 @@ export interface ServiceSources {
   /** Empty if the count failed. */
   readonly stock: () => Promise<readonly StockLevel[]>
   readonly lastBackup: () => Promise<Date | undefined>
-  readonly inventory: InventoryStatistics
   readonly pools: Readonly<Record<string, Pool>>
   /** When the cached API keys were last refreshed, in milliseconds since 1970; at first 0. */
   readonly keysReadAt: () => number
@@ -26,25 +24,21 @@ type Samples = Iterable<readonly [labels: Record<string, string>, value: number]
  * them; all others begin with `inventory_`.
  */
 export function serviceMetrics(register: Registry, sources: ServiceSources) {
-  const { inventory, pools } = sources
+  const { pools } = sources
   let kind: NotReadyKind | undefined
   let levels: readonly StockLevel[] = []
   let backup: Date | undefined
   let ends: readonly { name: string; end: number }[] = []
 
-  const adder = (Metric: typeof Gauge | typeof Counter) => {
-    return (name: string, help: string, read: () => Samples, ...labelNames: string[]): void => {
-      const collect = (): void => {
-        metric.reset()
-        // Without labels, `reset` sets it to 0.
-        if (labelNames.length === 0) metric.remove()
-        for (const [labels, value] of read()) metric.inc(labels, value)
-      }
-      const metric = new Metric({ name, help, labelNames, registers: [register], collect })
+  const gauge = (name: string, help: string, read: () => Samples, ...labelNames: string[]): void => {
+    const collect = (): void => {
+      metric.reset()
+      // Without labels, `reset` sets it to 0.
+      if (labelNames.length === 0) metric.remove()
+      for (const [labels, value] of read()) metric.set(labels, value)
     }
+    const metric = new Gauge({ name, help, labelNames, registers: [register], collect })
   }
-  const gauge = adder(Gauge)
-  const counter = adder(Counter)
   const one = (value: number | undefined): Samples => (value === undefined ? [] : [[{}, value]])
   const perPool = function* (read: (pool: ReturnType<Pool['statistics']>) => number): Samples {
     for (const [name, pool] of Object.entries(pools))
@@ -59,16 +53,6 @@ export function serviceMetrics(register: Registry, sources: ServiceSources) {
     '1 for the reason why the service cannot serve requests, 0 for all other reasons.',
     () => Object.keys(notReadyReasons).map((reason) => [{ reason }, reason === kind ? 1 : 0]),
     'reason',
-  )
-  register.registerMetric(inventory.batches)
-  gauge('inventory_updates_waiting', 'Updates waiting to be sent to PostgreSQL.', () =>
-    one(inventory.waitingUpdates),
-  )
-  counter(
-    'inventory_lists_total',
-    'Lists by what was read: all entries (read), the changed ones (changed), none (unchanged), or coalesced with another read (joined).',
-    () => Object.entries(inventory.lists).map(([result, value]) => [{ result }, value]),
-    'result',
   )
   gauge(
     'inventory_entries',

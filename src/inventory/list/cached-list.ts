@@ -1,6 +1,6 @@
 import type { FastifyBaseLogger } from 'fastify'
 import { hasReason } from '../../database/statement-error.ts'
-import type { InventoryStatistics } from '../statistics.ts'
+import type { InventoryMetrics } from '../../metrics/inventory-metrics.ts'
 import type { ActiveDownloads } from './delivery/active-downloads.ts'
 import { coalesceReads } from './reads/coalesce-reads.ts'
 import type { ListChanges, ListReader, ListState, ListValidator } from './reads/reader.ts'
@@ -40,10 +40,10 @@ const CHANGES_PAUSE_MS = 60_000
 export function inventoryList(
   reader: ListReader,
   downloads: ActiveDownloads,
-  statistics: InventoryStatistics,
+  metrics: InventoryMetrics,
   log: FastifyBaseLogger,
 ): () => Promise<SerializedList> {
-  const { lists } = statistics
+  const { lists } = metrics
   let cached: CachedList | undefined
   let isReused: boolean | undefined
   /** Whether the last read found changes, so that the next one probably finds some, too. */

@@ -1,8 +1,8 @@
 import { setImmediate } from 'node:timers'
 import { setTimeout } from 'node:timers/promises'
 import type { Context } from '@opentelemetry/api'
+import type { InventoryMetrics } from '../../metrics/inventory-metrics.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
-import type { InventoryStatistics } from '../statistics.ts'
 import { type Batch, type BatchKind, PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
@@ -54,7 +54,7 @@ const MAX_IN_FLIGHT: Readonly<Record<BatchKind, number>> = { shared: 2, individu
  */
 export class UpdateQueue {
   readonly #repository: UpdateRepository
-  readonly #statistics: InventoryStatistics
+  readonly #metrics: InventoryMetrics
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
   readonly #pending = new PendingUpdates()
@@ -66,12 +66,12 @@ export class UpdateQueue {
 
   constructor(
     repository: UpdateRepository,
-    statistics: InventoryStatistics,
+    metrics: InventoryMetrics,
     tracer?: BatchTracer,
     times = updateTimes,
   ) {
     this.#repository = repository
-    this.#statistics = statistics
+    this.#metrics = metrics
     this.#tracer = tracer
     this.#times = times
   }
@@ -129,7 +129,7 @@ export class UpdateQueue {
     this.#start('apart', () => pending.takeApart())
     this.#start('shared', () => pending.takeShared())
     this.#start('individual', () => pending.takeIndividual())
-    this.#statistics.waitingUpdates = pending.size
+    this.#metrics.waitingUpdates = pending.size
   }
 
   /** Sends batches of a kind until as many as may be are in flight, or none is left to take. */
@@ -145,7 +145,7 @@ export class UpdateQueue {
     const { updates, skipsLocked, sentAt } = batch
     this.#inFlight.push(batch)
     this.#batchSize = updates.length
-    this.#statistics.batches.observe(updates.length)
+    this.#metrics.batches.observe(updates.length)
     const serve = async () => {
       const result = await this.#repository.setQuantities(updates, skipsLocked)
       const isMade = result.kind === 'made'

@@ -1,13 +1,14 @@
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import fc from 'fast-check'
+import { Registry } from 'prom-client'
 import t from 'tap'
 import { isMet } from '../../../src/inventory/entry/condition.ts'
 import type { InventoryItem } from '../../../src/inventory/entry/schemas.ts'
-import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import type { QuantityUpdate } from '../../../src/inventory/updates/quantity-update.ts'
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
 import type { StatementResult, UpdateRepository } from '../../../src/inventory/updates/repository.ts'
 import type { TableState } from '../../../src/inventory/updates/table-state.ts'
+import { InventoryMetrics } from '../../../src/metrics/inventory-metrics.ts'
 import { until } from '../../support/eventually.ts'
 
 const HISTORIES = 400
@@ -112,8 +113,8 @@ for (const [limits, wait] of Object.entries(waits)) {
       const history = async (numbers: readonly number[]): Promise<void> => {
         const random = endless(numbers)
         const repository = new RandomRepository(random, isDistributed)
-        const statistics = new InventoryStatistics()
-        const queue = new UpdateQueue(repository, statistics, undefined, {
+        const metrics = new InventoryMetrics(new Registry())
+        const queue = new UpdateQueue(repository, metrics, undefined, {
           wait,
           slow: 60_000,
           check: 1,
@@ -137,7 +138,7 @@ for (const [limits, wait] of Object.entries(waits)) {
         }
         for (let left = MAX_ITERATIONS; settled < UPDATES && left > 0; left--) await setImmediate()
         if (settled < UPDATES) repository.errors.push(`${UPDATES - settled} updates have no outcome`)
-        if (statistics.waitingUpdates !== 0) repository.errors.push('Updates are still counted as waiting')
+        if (metrics.waitingUpdates !== 0) repository.errors.push('Updates are still counted as waiting')
         if (repository.errors.length > 0) throw new Error(repository.errors.join('; '))
       }
       const numbers = fc.array(fc.nat({ max: 10_000 }), { minLength: 300, maxLength: 300 })
@@ -165,7 +166,7 @@ t.test(
         return rejected
       }
       const timeouts = { wait: 60_000, slow: 60_000, check: 1, retry: 1 }
-      const queue = new UpdateQueue(repository, new InventoryStatistics(), undefined, timeouts)
+      const queue = new UpdateQueue(repository, new InventoryMetrics(new Registry()), undefined, timeouts)
       const set = (name: string, petId: number) =>
         queue.set({ petId: BigInt(petId), quantity: 1, caller: { key: { name }, requestId: '' } })
       const updates = Array.from(keys, set)
@@ -196,7 +197,7 @@ t.test('a slow statement gives its place to the next batch, and its keys are apa
     return { kind: 'made', entries: new Map(entries) }
   }
   const times = { wait: 60_000, slow: 1, check: 1, retry: 1 }
-  const queue = new UpdateQueue(repository, new InventoryStatistics(), undefined, times)
+  const queue = new UpdateQueue(repository, new InventoryMetrics(new Registry()), undefined, times)
   let pets = 0n
   const set = (name: string) =>
     queue.set({ petId: pets++, quantity: 1, caller: { key: { name }, requestId: '' } })

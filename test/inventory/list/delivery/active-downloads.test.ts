@@ -2,12 +2,13 @@ import { once } from 'node:events'
 import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http'
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
 import { inventoryList } from '../../../../src/inventory/list/cached-list.ts'
 import { ActiveDownloads } from '../../../../src/inventory/list/delivery/active-downloads.ts'
 import { listReader } from '../../../../src/inventory/list/reads/reader.ts'
 import type { Representation } from '../../../../src/inventory/list/serialized/serialized-list.ts'
-import { InventoryStatistics } from '../../../../src/inventory/statistics.ts'
+import { InventoryMetrics } from '../../../../src/metrics/inventory-metrics.ts'
 import { startService } from '../../../support/app.ts'
 import { addMany } from '../../../support/database.ts'
 import { until } from '../../../support/eventually.ts'
@@ -101,7 +102,7 @@ for (const [kind, statement] of [
     await owner.query(statement)
     const downloads = new ActiveDownloads({ budgetBytes: 0, timeoutMs: 100 })
     const log = pino({ level: 'silent' })
-    const list = inventoryList(listReader(pool), downloads, new InventoryStatistics(), log)
+    const list = inventoryList(listReader(pool), downloads, new InventoryMetrics(new Registry()), log)
     const { response } = await openResponse(t)
     downloads.add(await list(), response)
     const isCutOff: boolean[] = []
