@@ -14,6 +14,7 @@ import { matching, readLifetime } from './arguments.ts'
 import { change, commandOptions, read } from './database.ts'
 import { CommandFailure } from './failure.ts'
 import { formatNumber, print, printableChunks, writeOutput } from './output.ts'
+import { withProgress } from './progress.ts'
 
 /** How long statements without callers may be under way: until servers notice, and until the last one has ended. */
 const UNNAMED_MS = MAX_AGE_MS + requestLimits.answer
@@ -82,7 +83,9 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
       let deleted = 0
       const said = (): string => `${formatNumber(deleted)} ${deleted === 1 ? 'change' : 'changes'} deleted`
       try {
-        for await (const count of pruneHistory(database, keep)) deleted += count
+        await withProgress(said, async () => {
+          for await (const count of pruneHistory(database, keep)) deleted += count
+        })
       } catch (error) {
         if (error instanceof InterruptedError)
           throw new CommandFailure(`interrupted; ${said()}`, error.exitCode)

@@ -13,6 +13,7 @@ import { integerFrom } from './arguments.ts'
 import { change } from './database.ts'
 import { CommandFailure, unconfirmed } from './failure.ts'
 import { formatNumber, print } from './output.ts'
+import { withProgress } from './progress.ts'
 
 interface ImportOptions {
   readonly rows?: number
@@ -64,7 +65,11 @@ async function importFrom(
   return change(url, async (transaction, signal) => {
     // A pipeline waits for the chunk that its source is reading, which may never arrive on standard input.
     addAbortSignal(signal, source.stream)
-    const { rows, endsInNewline, errors } = await stageCsv(transaction, source.stream, signal)
+    let readRows = 0
+    const { rows, endsInNewline, errors } = await withProgress(
+      () => `Reading ${source.name}: ${source.percentage()}${formatNumber(readRows)} rows`,
+      () => stageCsv(transaction, source.stream, signal, (rows) => (readRows = rows)),
+    )
     if (source.isPipe && !endsInNewline)
       throw new InvalidInputError(
         `does not end in a newline, so it may be incomplete; if the file really ends like that, send it with "awk 1 FILE", and ${HOW_TO_COUNT}`,
@@ -73,8 +78,13 @@ async function importFrom(
       throw new InvalidInputError(
         `has ${formatNumber(rows)} rows instead of the expected ${formatNumber(expectedRows)}; ${HOW_TO_COUNT}`,
       )
-    await checkStaged(transaction, errors)
-    const counts = await mergeStaged(transaction, mode, rows)
+    const counts = await withProgress(
+      () => `Changing the inventory: ${formatNumber(rows)} rows`,
+      async () => {
+        await checkStaged(transaction, errors)
+        return mergeStaged(transaction, mode, rows)
+      },
+    )
     if (source.hasChanged()) throw new InvalidInputError('changed during the import, so it may be incomplete')
     if (dryRun) await transaction.query('ROLLBACK AND CHAIN')
     else if (!allowRemovals) refuseManyRemovals(counts)
@@ -131,6 +141,7 @@ async function openSource(file: string, expectedRows: number | undefined) {
     return `${size} ${mtimeNs}`
   }
   const opened = state()
+  const { size } = fstatSync(fd)
   // Stays open until it is destroyed, as standard input does.
   const stream = isStandardInput ? process.stdin : createReadStream(file, { fd, autoClose: false })
   // Whoever reads the stream gets the error, also an earlier one.
@@ -139,6 +150,8 @@ async function openSource(file: string, expectedRows: number | undefined) {
     name: isStandardInput ? 'standard input' : file,
     stream,
     isPipe,
+    /** How much was read, such as "42 %, "; empty for a pipe, whose length is unknown. */
+    percentage: () => (isPipe ? '' : `${Math.floor((100 * stream.bytesRead) / size)} %, `),
     /** Whether another program has written to the file since. */
     hasChanged: () => !isPipe && state() !== opened,
   }

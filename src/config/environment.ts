@@ -45,3 +45,8 @@ export function bareEnvironment(): NodeJS.ProcessEnv {
   // Without a locale, the one of macOS starts threads in PostgreSQL, which then refuses to run.
   return { PATH: process.env['PATH'], LC_ALL: 'C' }
 }
+
+/** Whether nobody watches the terminal, or it cannot write a line again. */
+export function isUnattended(): boolean {
+  return Boolean(process.env['CI']) || process.env['TERM'] === 'dumb'
+}

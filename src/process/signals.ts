@@ -1,6 +1,7 @@
 import { constants } from 'node:os'
 import type { Logger } from 'pino'
 import { exitCodes, HOW_TO_FIND_OUT } from './exit-codes.ts'
+import { report } from './terminal.ts'
 
 /** npm forwards a Ctrl-C that the terminal has already sent: within this time, it is the same signal. */
 const DUPLICATE_SIGNAL_MS = 200
@@ -68,11 +69,11 @@ export function abortOnSignals() {
   let phase: 'work' | 'commit' | 'committed' = 'work'
   onStopSignal((signal) => {
     if (phase === 'committed') {
-      console.error('inventory: interrupted after the commit; the change remains')
+      report('inventory: interrupted after the commit; the change remains')
       process.exit(exitCodeOf(signal))
     }
     if (phase === 'commit') {
-      console.error(
+      report(
         `inventory: interrupted during the commit; it is unknown whether anything was changed. ${HOW_TO_FIND_OUT}`,
       )
       // Else the kernel would go on sending a COMMIT that was lost on the way.

@@ -18,12 +18,43 @@ export function printable(line: string): string {
   )
 }
 
+/** The terminal's command to erase from the cursor to the end of the line. */
+const ERASE_TO_END = '\u001b[K'
+
 /** Returns lines as a text. */
 export function printableText(lines: readonly string[]): string {
   return lines.map((line) => `${printable(line)}\n`).join('')
 }
 
+let hasStatus = false
+
+/** Writes a line for people to the terminal of standard error, in the place of the one before, until it is erased. */
+export function drawStatus(line: string): void {
+  process.stderr.write(`\r${cutLine(printable(line), (process.stderr.columns || 80) - 1)}${ERASE_TO_END}`)
+  hasStatus = true
+}
+
+/** Cuts a line so that it does not wrap: a second line could not be written again. */
+function cutLine(line: string, columns: number): string {
+  let width = 0
+  let cut = ''
+  for (const character of line) {
+    // Others than those of ASCII may be two columns wide.
+    width += character > '~' ? 2 : 1
+    if (width > columns) break
+    cut += character
+  }
+  return cut
+}
+
+/** Erases what `drawStatus` has written. */
+export function eraseStatus(): void {
+  if (hasStatus) process.stderr.write(`\r${ERASE_TO_END}`)
+  hasStatus = false
+}
+
 /** Writes lines to standard error, for people. */
 export function report(...lines: readonly string[]): void {
+  eraseStatus()
   process.stderr.write(printableText(lines))
 }

@@ -8,7 +8,7 @@ import { apiKey } from '../support/app.ts'
 import { type Entrance, startEntrances } from '../support/balancer.ts'
 import { testDatabase } from '../support/database.ts'
 import { type Answer, createSender, json, type Send } from '../support/http.ts'
-import { type RunningServer, run, startServer, readUsage } from '../support/program.ts'
+import { type RunningServer, readUsage, run, startServer } from '../support/program.ts'
 
 /** More connections than keep two cores at work, or as many as this process may open. */
 const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '')

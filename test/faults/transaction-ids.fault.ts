@@ -7,7 +7,7 @@ import { migrate } from '../../src/database/admin/migrate.ts'
 import { serverAccount } from '../../src/local/server-process.ts'
 import { compareLists, FIRST_ENTRIES } from '../inventory/list/histories.ts'
 import { startApp } from '../support/app.ts'
-import { giveToServer, findPrograms, SERVICE, startInstalled } from '../support/own-server.ts'
+import { findPrograms, giveToServer, SERVICE, startInstalled } from '../support/own-server.ts'
 
 const run = promisify(execFile)
 

@@ -12,8 +12,8 @@ import { copyCluster } from '../support/own-server.ts'
 import { freePort, listen } from '../support/ports.ts'
 import {
   type Program,
-  readPort,
   programFile,
+  readPort,
   run,
   startProgram,
   temporaryFolder,

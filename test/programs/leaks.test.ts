@@ -5,7 +5,7 @@ import { findSessions, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { createSender, json } from '../support/http.ts'
 import { listRequest, updateRequest } from '../support/messages.ts'
-import { apiKey, startServer, readUsage } from '../support/program.ts'
+import { apiKey, readUsage, startServer } from '../support/program.ts'
 import { openRaw } from '../support/raw.ts'
 
 const CALLERS = 30

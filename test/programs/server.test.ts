@@ -17,8 +17,8 @@ import { connectToMetrics } from '../support/metrics.ts'
 import { freePort, listen } from '../support/ports.ts'
 import {
   persistentCaller,
-  readPort,
   programFile,
+  readPort,
   run,
   startProgram,
   startServer,

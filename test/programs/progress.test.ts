@@ -1,0 +1,85 @@
+import { spawnSync } from 'node:child_process'
+import t, { type Test } from 'tap'
+import { startCommand } from '../support/command.ts'
+import { testDatabase } from '../support/database.ts'
+import { programFile, run, temporaryFolder } from '../support/program.ts'
+
+/** Runs a command with standard error on a terminal of its own, and passes on what the terminal gets, and SIGINT. */
+const TERMINAL = `import os, signal, subprocess, sys
+master, slave = os.openpty()
+command = subprocess.Popen(sys.argv[1:], stderr=slave)
+os.close(slave)
+signal.signal(signal.SIGINT, lambda *_: command.send_signal(signal.SIGINT))
+try:
+  while (text := os.read(master, 4096)): os.write(2, text)
+except OSError: pass
+sys.exit(command.wait())`
+
+const skip = spawnSync('python3', ['--version']).status !== 0 && 'there is no python3'
+
+/** The output of a terminal with a sign for each command to it. */
+const readable = (text: string): string =>
+  text.replaceAll('\u001b[K', '<erase>').replaceAll('\r\n', '\n').replaceAll('\r', '<begin>')
+
+/** Starts a command on a terminal. Its standard input stays open. */
+async function start(t: Test, url: string, words: string, env: Record<string, string> = {}) {
+  const args = ['-c', TERMINAL, process.execPath, programFile('cli'), ...words.split(' ')]
+  const cwd = await temporaryFolder(t, { 'stock.csv': 'petId,quantity\n1,5\n' })
+  return run(t, 'python3', args, {
+    cwd,
+    env: { PATH: process.env['PATH'], DATABASE_URL: url, TERM: 'xterm', ...env },
+    input: null,
+  })
+}
+
+t.test(
+  'an import on a terminal says how far it is, in a line that is gone at the end',
+  { skip },
+  async (t) => {
+    const database = await testDatabase(t)
+    const program = await start(t, database.url, 'import - --rows 2')
+    program.process.stdin.write('petId,quantity\n1,5\n')
+    await program.output(/\rReading standard input: 1 rows, \d+ s/)
+    program.process.stdin.end('2,5\n')
+    const { code, stdout, stderr } = await program.ended
+    t.equal(code, 0)
+    t.equal(stdout, '2 added, 0 changed, 0 unchanged\n')
+    t.match(
+      readable(stderr),
+      /^(<begin>Reading [^<\n]+<erase>)+<begin><erase>(<begin>Changing [^<\n]+<erase>|<begin><erase>)*$/,
+    )
+    t.match(readable(stderr), /<begin><erase>$/)
+    t.equal((await database.query('SELECT FROM inventory')).length, 2)
+  },
+)
+
+t.test('a notice and an interruption take the place of the line', { skip }, async (t) => {
+  const database = await testDatabase(t, { entries: ['1,1,sold'] })
+  await database.hold('LOCK TABLE inventory')
+  for (const command of ['import stock.csv', 'export', 'history prune --keep 1d']) {
+    if (command.startsWith('history')) await database.hold('LOCK TABLE inventory_history')
+    const program = await start(t, database.url, command)
+    await program.output(/\r(Changing the inventory: 1 rows|Exporting .* MB|0 changes deleted), \d+ s/)
+    await program.output(/inventory: waiting/i)
+    program.process.kill('SIGINT')
+    const { code, stderr } = await program.ended
+    t.equal(code, 130, command)
+    for (const line of readable(stderr).trim().split('\n'))
+      t.match(line, /^((<begin>[^<]+<erase>)*<begin><erase>)?inventory: (waiting|interrupted)/i, command)
+  }
+})
+
+t.test('without a terminal, and where nobody watches it, nothing is printed', { skip }, async (t) => {
+  const { url } = await testDatabase(t)
+  const words = 'import - --rows 1'
+  const programs = await Promise.all([
+    startCommand(t, url, words, { input: null }),
+    start(t, url, words, { CI: 'true' }),
+    start(t, url, words, { TERM: 'dumb' }),
+  ])
+  await new Promise((resolve) => setTimeout(resolve, 3000))
+  for (const program of programs) {
+    program.process.stdin.end('petId,quantity\n1,5\n')
+    t.match(await program.ended, { code: 0, stderr: /^$/ })
+  }
+})
