@@ -5,7 +5,7 @@ import pg from 'pg'
 import { hashApiKey, makeApiKey } from '../src/api-keys/key.ts'
 import { createKey } from '../src/api-keys/stored-keys.ts'
 import { migrate } from '../src/database/admin/migrate.ts'
-import { transactionOf } from '../src/database/admin/transaction.ts'
+import { createTransaction } from '../src/database/admin/transaction.ts'
 import { ENTRY_JSON } from '../src/inventory/entry/columns.ts'
 import { startEmbeddedServer } from '../src/local/embedded.ts'
 import { createServerFolder } from '../src/local/folder.ts'
@@ -34,7 +34,7 @@ export async function startDatabase(directory: string) {
   await migrate({ url: server.url, direction: 'up' })
   const client = new pg.Client({ connectionString: server.url })
   await client.connect()
-  const database = transactionOf(client)
+  const database = createTransaction(client)
   const select = async (expression: string): Promise<string> => {
     const [row] = await database.query<{ value: string }>(`SELECT ${expression} AS value`)
     return row?.value ?? ''

@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { type ApiKey, listKeys } from '../api-keys/stored-keys.ts'
 import { parseAddress } from '../database/address.ts'
 import { disabledTriggers, lastBackup, serverStatus } from '../database/admin/server-status.ts'
-import { hasTable, knownMigrations, migrationRecords, namesOf } from '../database/migrations.ts'
+import { hasTable, knownMigrations, listNames, migrationRecords } from '../database/migrations.ts'
 import type { StatementRunner } from '../database/statement.ts'
 import { stockLevels } from '../inventory/reports/stock-levels.ts'
 import { exitCodes } from '../process/exit-codes.ts'
@@ -28,7 +28,7 @@ export function addStatusCommand(program: Command, databaseUrl: () => Promise<st
 async function statusOf(database: StatementRunner, address: string) {
   const { version, readOnly } = await serverStatus(database)
   const migrations = await migrationRecords(database)
-  const pending = namesOf(migrations, 'pending')
+  const pending = listNames(migrations, 'pending')
   const disabled = await disabledTriggers(database)
   return {
     database: { version, address, readOnly },
@@ -38,7 +38,7 @@ async function statusOf(database: StatementRunner, address: string) {
       /** Migrations of this version that have not been applied. */
       pending,
       /** Applied migrations that this version does not know: a newer version is deployed. */
-      unknown: namesOf(migrations, 'unknown'),
+      unknown: listNames(migrations, 'unknown'),
     },
     /** Null if the table does not exist yet. */
     entries: (await hasTable(database, 'inventory')) ? await countEntries(database) : null,

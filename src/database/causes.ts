@@ -9,16 +9,17 @@ export type Outcome = 'notSent' | 'rolledBack' | 'unknown'
  */
 export type Blame = 'values' | 'moment' | 'statement' | 'server'
 
-/** Why the service is not ready, by the label of the metric; safe to show to anyone. `{said}` is PostgreSQL's message. */
+/** Why the service is not ready, by the label of the metric; safe to show to anyone. `{message}` is PostgreSQL's message. */
 export const notReadyReasons = {
   unreachable: 'The database cannot be reached.',
   read_only: 'The database is read-only: a standby, or default_transaction_read_only is on.',
   former_primary: 'The address leads to a former primary, which may lack acknowledged updates.',
-  schema_behind: 'The database lacks a table: {said}.',
-  table: 'The table {said}.',
-  privileges: 'The database role lacks a privilege: {said}. Run "inventory migrate up --server-role ROLE".',
-  row_security: 'Row security would hide rows: {said}. Disable it, or give the role BYPASSRLS.',
-  unsupported: 'The database does not support a statement that this service needs: {said}.',
+  schema_behind: 'The database lacks a table: {message}.',
+  table: 'The table {message}.',
+  privileges:
+    'The database role lacks a privilege: {message}. Run "inventory migrate up --server-role ROLE".',
+  row_security: 'Row security would hide rows: {message}. Disable it, or give the role BYPASSRLS.',
+  unsupported: 'The database does not support a statement that this service needs: {message}.',
 } as const
 
 export type NotReadyKind = keyof typeof notReadyReasons

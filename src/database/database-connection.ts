@@ -33,6 +33,8 @@ export class DatabaseConnection extends pg.Client {
   readonly #socket: unknown = this.connection.stream
   /** Whether its server is no longer in use; see `PrimaryServer`. */
   isDiscarded = false
+  /** Whether a statement has succeeded. */
+  hasServed = false
   #commitWarning: string | undefined
 
   constructor(config?: pg.ClientConfig) {

@@ -43,7 +43,7 @@ export async function migrationRecords(database: StatementRunner): Promise<Migra
 }
 
 /** Returns the names of the migrations in a state, oldest first. */
-export function namesOf(records: readonly MigrationRecord[], state: MigrationRecord['state']): string[] {
+export function listNames(records: readonly MigrationRecord[], state: MigrationRecord['state']): string[] {
   return records.filter((record) => record.state === state).map(({ name }) => name)
 }
 

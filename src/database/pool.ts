@@ -5,7 +5,7 @@ import { queryNamed } from './prepared-statement.ts'
 import type { PrimaryServer } from './primary.ts'
 import { directSession, pooledSession, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
-import { type Statement, type TextRow, textOf, type Value } from './statement.ts'
+import { type Statement, type TextRow, toText, type Value } from './statement.ts'
 import { hasReason, StatementError, toStatementError } from './statement-error.ts'
 import type { TimeLimits } from './time-limits.ts'
 
@@ -133,7 +133,9 @@ export function createPool(options: PoolOptions) {
     if (!isRolledBack) client.cut()
     // The session may remember what is wrong, such as the plan of a function, a setting of an extension, or the type of a column.
     const isStatement = failure instanceof StatementError && failure.blame === 'statement'
-    const isOutdated = isStatement && performance.now() - client.openedAt > NEW_MS
+    const isNew = performance.now() - client.openedAt < NEW_MS
+    // A statement of ours that fails on a session that has served one is no reason to wait.
+    const isOutdated = isStatement && (!isNew || (client.hasServed && !failure.isInFunction))
     client.release(!isRolledBack || isOutdated)
     return failure
   }
@@ -155,6 +157,7 @@ export function createPool(options: PoolOptions) {
             'lost',
           )
         client.expectCommit()
+        client.hasServed = true
         client.release()
         return result
       } catch (error) {
@@ -181,7 +184,7 @@ export function createPool(options: PoolOptions) {
     query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly Value[] = []) {
       return run<Row[]>((client) => {
         if (typeof statement !== 'string' && session.hasNames) return queryNamed(client, statement, values)
-        return client.query<Row>(textOf(statement), [...values]).then(({ rows }) => rows)
+        return client.query<Row>(toText(statement), [...values]).then(({ rows }) => rows)
       })
     },
 

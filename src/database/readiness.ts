@@ -96,9 +96,9 @@ function toNotReady(thrown: unknown): NotReady | undefined {
   if (error.unavailable === undefined || error.unavailable === 'locked') return undefined
   const kind = findCause(error.reason).notReady ?? 'unreachable'
   const reason =
-    error.reason === 'transactions' ? 'The database cannot be used: {said}.' : notReadyReasons[kind]
+    error.reason === 'transactions' ? 'The database cannot be used: {message}.' : notReadyReasons[kind]
   return { kind, reason: fill(reason, error.message), error }
 }
 
 /** Puts a message into a reason. */
-const fill = (reason: string, message: string): string => reason.replace('{said}', () => message)
+const fill = (reason: string, message: string): string => reason.replace('{message}', () => message)

@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { parseIntoClientConfig } from 'pg-connection-string'
+import { parseAddress } from './address.ts'
 import type { TimeLimits } from './time-limits.ts'
 
 const INT8_OID = 20
@@ -28,9 +28,9 @@ export function directSession(limits: TimeLimits, settings: Readonly<Record<stri
     // At other levels, an update fails if another one has changed its row since the statement began. A query takes its snapshot before
     // it gets its locks, so it sees no rows if TRUNCATE commits while it waits (PostgreSQL manual, section 13.6).
     default_transaction_isolation: 'read\\ committed',
-    // Otherwise, the role could suppress PostgreSQL's warning about a commit.
+    // The role must not suppress PostgreSQL's warning about a commit.
     client_min_messages: 'warning',
-    // Otherwise, a policy could hide rows without an error.
+    // An error, rather than rows that a policy hides.
     row_security: 'off',
     ...settings,
   }
@@ -59,24 +59,14 @@ export function pooledSession(limits: TimeLimits) {
   }
 }
 
-/**
- * The parameters of an address with an effect. pg would take others, such as `connection`, for objects of the program. The service sets
- * the time limits and `application_name` itself.
- */
-export const effectiveParameters = /^(host|port|user|password|options|ssl\w*|uselibpqcompat)$/
-
-/**
- * Returns what sessions are opened with, from an address. It also reads the certificate files: if one were missing when a connection is
- * opened, nothing could catch the error.
- */
+/** Returns what sessions of an address are opened with. Throws what `parseAddress` throws. */
 export function sessionConfig(url: string, options: string, program = 'server'): pg.ClientConfig {
-  const { options: given, ...address } = parseIntoClientConfig(url)
-  const isEffective = (name: string): boolean => name === 'database' || effectiveParameters.test(name)
+  const { config } = parseAddress(url)
   return {
-    ...Object.fromEntries(Object.entries(address).filter(([name]) => isEffective(name))),
+    ...config,
     application_name: `petstore-inventory ${program}`,
     // If a setting occurs twice, PostgreSQL uses the last one.
-    options: [given, options].filter(Boolean).join(' '),
+    options: [config.options, options].filter(Boolean).join(' '),
     keepAlive: true,
     // Networks forget an idle connection: Azure after 4 minutes, AWS after 6.
     keepAliveInitialDelayMillis: 60_000,

@@ -9,7 +9,7 @@ export interface NamedStatement {
 export type Statement = string | NamedStatement
 
 /** Returns the text of a statement. */
-export function textOf(statement: Statement): string {
+export function toText(statement: Statement): string {
   return typeof statement === 'string' ? statement : statement.text
 }
 

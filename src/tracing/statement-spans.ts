@@ -1,6 +1,6 @@
 import { context, SpanKind, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
 import type { Pool } from '../database/pool.ts'
-import { type Statement, textOf } from '../database/statement.ts'
+import { type Statement, toText } from '../database/statement.ts'
 import { StatementError } from '../database/statement-error.ts'
 import { linksOf } from './batches.ts'
 
@@ -10,7 +10,7 @@ import { linksOf } from './batches.ts'
  */
 export function traceStatements(database: Pool, pool: string, tracer: Tracer): Pool {
   const traced = <Result>(statement: Statement, work: () => Promise<Result>): Promise<Result> => {
-    const operation = /^\s*(\w+)/.exec(textOf(statement))?.[1]?.toUpperCase() ?? 'UNKNOWN'
+    const operation = /^\s*(\w+)/.exec(toText(statement))?.[1]?.toUpperCase() ?? 'UNKNOWN'
     const name = typeof statement === 'string' ? operation : statement.name
     const attributes = {
       'db.system.name': 'postgresql',

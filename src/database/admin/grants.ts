@@ -25,7 +25,7 @@ export async function grantPrivileges(options: TransactionOptions, roles: Roles)
     for (const purpose of ['server', 'operator'] as const) {
       const role = roles[purpose]
       if (role === undefined) continue
-      await transaction.query(await grantsOf(transaction, purpose, role))
+      await transaction.query(await readGrants(transaction, purpose, role))
       if ((await transaction.query(REACHES_TABLES, [role])).length === 0)
         throw new OperatorError(
           `The owner of the tables may not grant the role "${role}" CONNECT on the database or USAGE on the schema; ${UNCHANGED}. Run this again when the owner of the database has granted both.`,
@@ -52,10 +52,10 @@ const REACHES_TABLES = `SELECT WHERE has_database_privilege($1, current_database
   AND has_schema_privilege($1, (SELECT relnamespace FROM pg_class WHERE oid = '${APPLIED_TABLE}'::regclass), 'USAGE')`
 
 /** Returns the statements of `migrations/grants.sql` for a role. */
-async function grantsOf(database: StatementRunner, purpose: keyof Roles, role: string): Promise<string> {
+async function readGrants(database: StatementRunner, purpose: keyof Roles, role: string): Promise<string> {
   const text = await readFile(path.join(MIGRATIONS_FOLDER, 'grants.sql'), 'utf8')
   const [, server = '', operator = ''] = text.split(/^-- (?:Server|Operators)$/m)
-  const { database: name, schema } = await placeOfTables(database)
+  const { database: name, schema } = await findPlaceOfTables(database)
   return { server, operator }[purpose]
     .replaceAll('{database}', () => pg.escapeIdentifier(name))
     .replaceAll('{schema}', () => pg.escapeIdentifier(schema))
@@ -63,7 +63,7 @@ async function grantsOf(database: StatementRunner, purpose: keyof Roles, role: s
 }
 
 /** Returns the database and the schema of the tables, or the schema where they will be. */
-export async function placeOfTables(database: StatementRunner) {
+export async function findPlaceOfTables(database: StatementRunner) {
   const rows = await database.query<{ database: string; schema: string }>(
     `SELECT current_database()::text AS database, coalesce(nspname, current_schema(), 'public')::text AS schema
      FROM (SELECT to_regclass('${APPLIED_TABLE}') AS oid) AS applied

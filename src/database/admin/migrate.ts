@@ -4,7 +4,7 @@ import type { MigrationBuilder } from 'node-pg-migrate'
 import { APPLIED_TABLE, appliedMigrations, MIGRATIONS_FOLDER } from '../migrations.ts'
 import { OperatorError } from '../operator-error.ts'
 import type { StatementRunner } from '../statement.ts'
-import { explained, placeOfTables } from './grants.ts'
+import { explained, findPlaceOfTables } from './grants.ts'
 import { inTransaction, type TransactionOptions } from './transaction.ts'
 
 /** node-pg-migrate records the times without a time zone. */
@@ -28,7 +28,7 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
   let what = 'The migrations cannot run'
   const migrated = inTransaction({ ...options, settings: SETTINGS }, async (transaction, client) => {
     await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
-    const { schema } = await placeOfTables(transaction)
+    const { schema } = await findPlaceOfTables(transaction)
     const applied = await appliedMigrations(transaction)
     if (direction === 'up' && applied.length > 0) await refuseOldSchema(transaction, applied)
     const loader = migrationLoader((name) => (what = `The migration ${name} failed`))
@@ -53,8 +53,8 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
       return ran.map(({ name }) => name)
     } catch (error) {
       if (failure !== undefined) throw failure
-      const said = String(error).replace(/^Error: |\.$/g, '')
-      throw new OperatorError(`${said}; nothing was changed.${adviceOn(said)}`)
+      const message = String(error).replace(/^Error: |\.$/g, '')
+      throw new OperatorError(`${message}; nothing was changed.${adviceOn(message)}`)
     }
   })
   return migrated.catch((error: unknown) => {
@@ -78,12 +78,12 @@ async function refuseOldSchema(database: StatementRunner, applied: readonly stri
 }
 
 /** Returns what to do about an error of node-pg-migrate, after a space. */
-function adviceOn(said: string): string {
+function adviceOn(message: string): string {
   const [, pending, own] =
-    /^Not run migration (\S+) is preceding already run migration (\S+)$/.exec(said) ?? []
+    /^Not run migration (\S+) is preceding already run migration (\S+)$/.exec(message) ?? []
   if (pending !== undefined)
     return ` Migrations run in the order of their names: rename ${own}, its file and its row in the table pgmigrations, to a name before ${pending}.`
-  return / have been deleted$/.test(said) ? ' Run the version that has their files.' : ''
+  return / have been deleted$/.test(message) ? ' Run the version that has their files.' : ''
 }
 
 /** Returns a loader of files with an up and a down part, in this order, that calls `onRun` when one of them runs. */

@@ -49,7 +49,7 @@ export async function inTransaction<Result>(
   let isCommitting = false
   const onAbort = (): void => client.cut()
   const workAndCommit = async (): Promise<Result> => {
-    const result = await work(transactionOf(client), client)
+    const result = await work(createTransaction(client), client)
     // Waits until the server is ready: it reports an error before the state of the transaction.
     await client.query('')
     if (client.getTransactionStatus() === 'E') throw new Error('PostgreSQL has rolled back the transaction')
@@ -99,10 +99,10 @@ export async function inTransaction<Result>(
   }
 }
 
-export type Transaction = ReturnType<typeof transactionOf>
+export type Transaction = ReturnType<typeof createTransaction>
 
 /** Runs statements on a connection, in the transaction that it is in. */
-export function transactionOf(client: pg.Client) {
+export function createTransaction(client: pg.Client) {
   return {
     async query<Row extends pg.QueryResultRow>(
       text: string,
