@@ -56,7 +56,8 @@ export async function startDeployment(t: Test, { commit }: { readonly commit?: s
     },
     /** Replaces the files with those of this checkout. */
     async checkOut() {
-      await sh('find . -mindepth 1 -maxdepth 1 ! -name .env -exec rm -r {} +')
+      // Like git, it keeps the folders: a mount does not follow one that is replaced.
+      await sh('find . -type f ! -path ./.env -delete')
       await sh(copyProject)
     },
   }
