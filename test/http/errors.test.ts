@@ -3,6 +3,9 @@ import { startApp, startService } from '../support/app.ts'
 import { type Answer, isError, json } from '../support/http.ts'
 import { trigger } from '../support/triggers.ts'
 
+// Node 20.19 reads it, but has no name for it.
+const query = process.version.startsWith('v20.19.') ? [] : ['QUERY']
+
 const { send, update, log, database } = await startService(t, ['1,9,available'])
 
 t.test('an unknown path is a 404, another method a 405, before anything is said of a body', async (t) => {
@@ -17,7 +20,7 @@ t.test('an unknown path is a 404, another method a 405, before anything is said 
   isError(t, await send('PROPFIND', '/v1/pets'), 404, 'not_found')
   for (const [path, allow, ...others] of [
     ['/v1/inventory', 'GET, HEAD', 'PATCH', 'OPTIONS', 'TRACE', 'PROPFIND'],
-    ['/v1/inventory/1', 'PATCH', 'GET', 'DELETE', 'OPTIONS', 'TRACE', 'QUERY', 'M-SEARCH'],
+    ['/v1/inventory/1', 'PATCH', 'GET', 'DELETE', 'OPTIONS', 'TRACE', ...query, 'M-SEARCH'],
     ['/livez', 'GET, HEAD', 'POST', 'DELETE'],
     ['/openapi.json', 'GET, HEAD', 'POST'],
     ['/docs/', 'GET, HEAD', 'PATCH'],

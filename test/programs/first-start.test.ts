@@ -198,7 +198,8 @@ const serverFolder = (cwd: string): string => folderFor(path.join(cwd, '.data', 
 async function newFolder(t: Test): Promise<string> {
   const cwd = await temporaryFolder(t)
   await chmod(cwd, 0o700)
-  t.teardown(() => rm(serverFolder(cwd), { recursive: true, force: true }))
+  // That of root is elsewhere; others go away with the folder.
+  if (isRoot) t.teardown(() => rm(serverFolder(cwd), { recursive: true, force: true }))
   return cwd
 }
 
