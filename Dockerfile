@@ -18,7 +18,7 @@ RUN npm ci --ignore-scripts --omit=dev --omit=optional
 
 FROM node:24-alpine
 LABEL org.opencontainers.image.title="petstore-inventory" \
-      org.opencontainers.image.version="4.0.0" \
+      org.opencontainers.image.version="5.0.0" \
       org.opencontainers.image.description="Stock levels of a pet store over HTTP: Fastify and PostgreSQL" \
       org.opencontainers.image.licenses="MIT"
 # Remove the package managers: nothing runs them, and they cause most of what scanners find in the base image.
