@@ -7,7 +7,8 @@ import ts from 'typescript'
 const levels: readonly (readonly string[])[] = [
   [''],
   ['cli', 'service'],
-  ['metrics', 'process', 'local'],
+  ['metrics', 'local'],
+  ['process'],
   ['http'],
   ['config'],
   ['tracing'],
