@@ -42,12 +42,11 @@ export function createPools(options: PoolsOptions, limits: typeof databaseLimits
   )
   // After a new connection, the next list is read in full: the server may have crashed meanwhile.
   const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings, staysOpen: true }))
-  const listed = listTexts(lists.backend)
   return {
     /** What requests need of the database, for readiness. */
     needs: {
       tables: [INVENTORY_TABLE, HISTORY_TABLE, KEYS_TABLE],
-      statements: [...listed.required, ...listed.optional, ...updateTexts, ACTIVE_KEYS],
+      statements: [...listTexts(lists.backend), ...updateTexts, ACTIVE_KEYS],
     },
     /** For updates, and for the count of the entries. */
     requests,

@@ -3,7 +3,8 @@ import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
 import type { Test } from 'tap'
-import { ENTRY_JSON } from '../../../src/inventory/entry/columns.ts'
+import { tableFault } from '../../../src/database/table-shape.ts'
+import { ENTRY_JSON, INVENTORY_TABLE } from '../../../src/inventory/entry/columns.ts'
 import { startApp } from '../../support/app.ts'
 import type { OwnServer } from '../../support/own-server.ts'
 import { SERVICE } from '../../support/own-server.ts'
@@ -202,13 +203,13 @@ export async function compareLists(t: Test, server: OwnServer, steps: number): P
     const what = await step(index)
     const { rows } = await reader.query<{ list: string; hides: boolean }>(
       `SELECT '[' || coalesce(string_agg(${ENTRY_JSON}, ',' ORDER BY entry.pet_id), '') || ']' AS list,
-              row_security_active('inventory') AS hides FROM inventory AS entry`,
+              row_security_active('inventory') OR ${tableFault(INVENTORY_TABLE)} IS NOT NULL AS hides FROM inventory AS entry`,
     )
     const [{ list: expected, hides } = { list: undefined, hides: false }] = rows
     for (const [process, { send }] of apps.entries()) {
       const { status, text } = await send('GET', '/v1/inventory')
       if (status === 200 && text === expected) continue
-      // Rather no list than one from which row security hides entries.
+      // Rather no list than one from which row security hides entries, or of a table that is not as the migrations make it.
       if (status === 503 && hides) continue
       t.fail(`process ${process}, step ${index} of seed ${SEED}: ${status} after ${what}`)
       return 0

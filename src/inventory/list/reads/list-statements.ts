@@ -1,5 +1,6 @@
 import { HAS_CITUS, IS_READ_ONLY } from '../../../database/session-server.ts'
-import { ENTRY_JSON } from '../../entry/columns.ts'
+import { tableFault } from '../../../database/table-shape.ts'
+import { ENTRY_JSON, INVENTORY_TABLE } from '../../entry/columns.ts'
 import { ENTRIES_PER_PIECE } from '../serialized/pieces.ts'
 
 const TABLE = "to_regclass('inventory')::oid"
@@ -16,41 +17,24 @@ const SOURCE = `concat_ws(' ', pg_postmaster_start_time(), ${TABLE}, row_securit
 
 const IS_COLUMN = "attrelid = pg_class.oid AND attname IN ('pet_id', 'quantity', 'status')"
 
-const WITHOUT_CITUS = `NOT ${HAS_CITUS}`
-
 /**
  * Whether every change of the list is a commit that changes this server's snapshot and writes a new version of each changed
- * row. This holds only for an ordinary heap table without child tables. Tables of other kinds or access methods, and those
- * of Citus, can have rows that this server's snapshot does not cover. A row-level security policy can depend on the time, and
- * the text of a value of another type on a setting, or on the definition of the type, as of an enumeration. A row that loses a
- * value is no entry any more, and has no text.
+ * row. This holds for the table of the migrations: a heap without child tables, the text of whose values does not depend on a
+ * setting. With Citus, it can have rows that this server's snapshot does not cover, and a row-level security policy can depend
+ * on the time.
  */
-const IS_COMPARABLE = `${WITHOUT_CITUS}
-  AND EXISTS (
-    SELECT FROM pg_class JOIN pg_am ON pg_am.oid = relam
-    WHERE pg_class.oid = ${TABLE} AND relkind = 'r' AND amname = 'heap' AND NOT relhassubclass
-      AND NOT row_security_active(pg_class.oid)
-      AND 3 = (
-        SELECT count(*) FROM pg_attribute
-        WHERE ${IS_COLUMN} AND attnotnull AND attgenerated <> 'v'
-          AND atttypid = ANY ('{bigint, integer, smallint, text, varchar}'::regtype[])
-      )
-      AND EXISTS (
-        SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
-        WHERE indrelid = pg_class.oid AND indisprimary AND indisvalid AND indimmediate AND indnkeyatts = 1
-          AND attname = 'pet_id'
-      )
-  )`
+const IS_COMPARABLE = `NOT ${HAS_CITUS} AND ${tableFault(INVENTORY_TABLE)} IS NULL AND NOT row_security_active(${TABLE})`
 
 /**
  * Identifies the definition and the storage of the table. Changes if a command other than UPDATE changes the text or the
  * versions of rows, such as ALTER TABLE or VACUUM FULL, and if anything changes that `IS_COMPARABLE` reads about the table. A
- * catalog row that is changed back has another transaction id.
+ * catalog row that is changed back has another transaction id. A table that had children may get others without a change of its row.
  */
 const TABLE_DEFINITION = `(
   SELECT concat_ws(' ', pg_class.oid, relfilenode, pg_class.xmin, pg_namespace.xmin,
     (SELECT string_agg(concat_ws(' ', attnum, pg_attribute.xmin), ' ' ORDER BY attnum) FROM pg_attribute WHERE ${IS_COLUMN}),
-    (SELECT concat_ws(' ', indexrelid, pg_index.xmin) FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary))
+    (SELECT concat_ws(' ', indexrelid, pg_index.xmin) FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary),
+    (SELECT count(*) FROM pg_inherits WHERE inhparent = pg_class.oid))
   FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
   WHERE pg_class.oid = ${TABLE}
 )`
@@ -91,7 +75,7 @@ const IS_EXACT = `current_setting('transaction_isolation') IN ('read committed',
  */
 export const changesText = (backend: string): string =>
   `SELECT ${validatorColumns(backend)}, ${TABLE_DEFINITION} AS "table",
-          ${WITHOUT_CITUS} AND ${IS_EXACT} AS "isExact",
+          NOT ${HAS_CITUS} AND ${IS_EXACT} AS "isExact",
           scan.count, coalesce(cardinality(scan.locations), 0) AS changed,
           CASE WHEN cardinality(scan.locations) <= $2 THEN (
             SELECT string_agg(${ENTRY_JSON}, E'\\n' ORDER BY entry.pet_id)
@@ -109,7 +93,7 @@ export const changesText = (backend: string): string =>
 /**
  * Returns a statement that reads all entries by their primary key, a piece at a time, so that PostgreSQL makes a row of their
  * texts, separated by commas. Each row begins with the state of the table in the same snapshot. If there are no entries, or
- * lists cannot be cached, there is one row without a text.
+ * changes of the table cannot be found, there is one row without a text.
  */
 export const piecesText = (backend: string): string => {
   const piece = (condition: string): string =>
@@ -120,7 +104,8 @@ export const piecesText = (backend: string): string => {
      ) AS piece`
   return `
     WITH RECURSIVE state AS MATERIALIZED (
-      SELECT ${validatorColumns(backend)}, ${TABLE_DEFINITION} AS "table", ${IS_COMPARABLE} AND ${IS_EXACT} AS "isExact"
+      SELECT ${validatorColumns(backend)}, ${TABLE_DEFINITION} AS "table", ${IS_COMPARABLE} AND ${IS_EXACT} AS "isExact",
+        ${HAS_CITUS} AS "hasCitus"
     ), pieces AS (
       (${piece('(SELECT state."isExact" FROM state)')})
       UNION ALL
@@ -130,11 +115,13 @@ export const piecesText = (backend: string): string => {
     SELECT state.*, pieces.count, pieces.entries FROM state LEFT JOIN pieces ON pieces.entries IS NOT NULL`
 }
 
-/** All entries as JSON text, in ascending petId, one per row. For tables whose `pet_id` may have no index or not be unique. */
+/** All entries as JSON text, in ascending petId, one per row: Citus supports no recursive query of a distributed table. */
 export const ALL_ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory AS entry ORDER BY entry.pet_id`
 
-/** The texts of the statements of lists, and of the one without which each list is read in full, as that of a view. */
-export const listTexts = (backend: string) => ({
-  required: [validatorText(backend), piecesText(backend), ALL_ENTRIES],
-  optional: [changesText(backend)],
-})
+/** Returns the texts of all statements of lists. */
+export const listTexts = (backend: string): string[] => [
+  validatorText(backend),
+  changesText(backend),
+  piecesText(backend),
+  ALL_ENTRIES,
+]

@@ -1,7 +1,7 @@
 import { onlyRow } from '../../../database/only-row.ts'
 import type { Pool } from '../../../database/pool.ts'
 import type { NamedStatement, TextRow, Value } from '../../../database/statement.ts'
-import { hasReason } from '../../../database/statement-error.ts'
+import { hasReason, StatementError } from '../../../database/statement-error.ts'
 import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../serialized/pieces.ts'
 import { ALL_ENTRIES, changesText, piecesText, validatorText } from './list-statements.ts'
 
@@ -84,8 +84,10 @@ export function listReader(lists: Pool) {
     return row
   }
 
-  /** Reads the pieces and their state in one statement. Returns undefined if `isExact` is false. */
-  const readPieces = async (former: readonly Piece[]): Promise<WholeList | undefined> => {
+  /** Reads the pieces and their state in one statement. There are none without a state. */
+  const readPieces = async (
+    former: readonly Piece[],
+  ): Promise<WholeList & { readonly hasCitus: boolean }> => {
     const read: Piece[] = []
     let first: TextRow = []
     await lists.readRows(pieces, (row) => {
@@ -93,14 +95,14 @@ export function listReader(lists: Pool) {
       const [count, text] = row.slice(-2)
       if (text != null) read.push(pieceOf(text, Number(count), read.length, former[read.length]))
     })
-    const [source, backend, snapshot, isReadOnly, table, isExact] = first
-    if (source == null || backend == null || snapshot == null || table == null || isExact !== 't')
-      return undefined
+    const [source, backend, snapshot, isReadOnly, table, isExact, hasCitus] = first
     if (isReadOnly === 't') throw lists.discardReadOnly()
-    return { pieces: read, state: { ...validatorOf({ source, backend, snapshot }), table } }
+    const isKnown = source != null && backend != null && snapshot != null && table != null && isExact === 't'
+    const state = isKnown ? { ...validatorOf({ source, backend, snapshot }), table } : undefined
+    return { pieces: read, state, hasCitus: hasCitus === 't' }
   }
 
-  /** Reads a list that cannot be cached, one row for each entry. */
+  /** Reads a list of Citus, one row for each entry. */
   const readEntries = async (former: readonly Piece[]): Promise<Piece[]> => {
     const read: Piece[] = []
     let texts: string[] = []
@@ -109,9 +111,7 @@ export function listReader(lists: Pool) {
       texts = []
     }
     await lists.readRows(ALL_ENTRIES, ([entry]) => {
-      // A table without constraints can have rows that are no entries, because a value is missing.
-      if (entry == null) return
-      texts.push(entry)
+      texts.push(entry ?? '')
       if (texts.length === ENTRIES_PER_PIECE) cut()
     })
     cut()
@@ -125,10 +125,16 @@ export function listReader(lists: Pool) {
   return {
     validator: readValidator,
 
-    /** Reads all entries. Pieces of `former` replace equal ones. */
+    /** Reads all entries. Pieces of `former` replace equal ones. Rejects if the table is not as the migrations make it. */
     async readAll(former: readonly Piece[]): Promise<WholeList> {
       const whole = await readPieces(former).catch(undefinedIfUnsupported)
-      if (whole !== undefined) return whole
+      if (whole?.state !== undefined) return whole
+      if (whole?.hasCitus === false)
+        throw new StatementError(
+          new Error('the table inventory is not as the migrations make it, or row security applies to it'),
+          'rolledBack',
+          'unsupported',
+        )
       const read = await readEntries(former)
       // The server may have become read-only.
       await readValidator()
