@@ -1,5 +1,7 @@
 import t, { type Test } from 'tap'
+import { inTransaction } from '../../src/database/admin/transaction.ts'
 import { valueColumns } from '../../src/inventory/entry/columns.ts'
+import { startRecording } from '../../src/inventory/history/recording.ts'
 import { importLines, inventory, startCommand, succeed } from '../support/command.ts'
 import { addKey, addMany, readStock, testDatabase, testRole, waitForLocks } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
@@ -225,4 +227,22 @@ t.test('once on has ended, every update of a server names its key, and lists sta
   t.equal(findContradiction(load.readHistory(1), 0), undefined)
   server.process.kill('SIGTERM')
   t.notMatch((await server.ended).stdout, /every list is read in full/)
+})
+
+t.test('the triggers of the history are known by their function, not by their name', async (t) => {
+  const database = await testDatabase(t)
+  await database.query(
+    `${trigger('NULL')}; ALTER TRIGGER act ON inventory RENAME TO inventory_history_update`,
+  )
+  const run = (command: string) => inventory(t, database.url, command)
+  const refusal = /trigger inventory_history_update with a function of your own\. Rename it/
+  t.match(await run('history on'), { code: 1, stderr: refusal })
+  t.match(await run('history'), { code: 3, stderr: /the history is off/ })
+  await database.query('ALTER TRIGGER inventory_history_update ON inventory RENAME TO own')
+  await inTransaction({ url: database.url }, startRecording)
+  await database.query('ALTER TRIGGER inventory_history_update ON inventory RENAME TO renamed')
+  t.match(await run('history'), { code: 0 })
+  t.match(await run('history off'), { code: 0 })
+  const left = await database.query("SELECT tgname FROM pg_trigger WHERE tgrelid = 'inventory'::regclass")
+  t.strictSame(left, [{ tgname: 'own' }])
 })

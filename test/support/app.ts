@@ -29,7 +29,7 @@ export const longLimits = {
     drainMs: 0,
     closeGraceMs: 500,
     closeMs: LONG_MS,
-    updates: { ...appTimeouts.updates, wait: LONG_MS },
+    updates: { ...appTimeouts.updates, wait: LONG_MS, slow: LONG_MS },
   },
 }
 

@@ -8,8 +8,8 @@ export const findKey = ({ caller }: Update): string => caller?.key?.name ?? ''
 
 /**
  * The limits of API keys. A key is apart once a statement with its updates had trouble: its updates share statements with one another
- * alone, and one such statement is in flight. Each trouble leaves it a quarter of the updates in a statement, so that the good ones
- * soon are out, and each success allows it four times as many, until it is no longer apart.
+ * alone, and one such statement is in flight. Each statement that PostgreSQL rejects leaves it a quarter of the updates in the next one,
+ * so that the good ones soon are out, and each success allows it four times as many, until it is no longer apart.
  */
 export class KeyLimits {
   /** Maximum updates in the next statement of each key that is apart. */
@@ -41,9 +41,10 @@ export class KeyLimits {
     assert(this.#inFlight.delete(key), 'only a statement in flight ends')
   }
 
-  /** Sets the keys of a statement that had trouble apart. */
-  restrict(updates: readonly Update[]): void {
-    for (const key of new Set(updates.map(findKey))) this.#limits.set(key, Math.ceil(updates.length / 4))
+  /** Sets the keys of a statement that had trouble apart, with at most `limit` updates in their next statements. */
+  restrict(updates: readonly Update[], limit: number): void {
+    for (const key of new Set(updates.map(findKey)))
+      this.#limits.set(key, Math.min(limit, this.#limits.get(key) ?? MAX_BATCH_SIZE))
   }
 
   /** Allows the keys of a statement without trouble more updates. */

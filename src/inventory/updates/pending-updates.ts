@@ -41,6 +41,7 @@ export class PendingUpdates {
   readonly #keys = new KeyLimits()
   /** Updates of one key each that are sent again. For their pets, they are still in flight. */
   #retries: Update[][] = []
+  #isTurnOfRetries = false
   /** When a statement had the last lock timeout, by `performance.now()`. */
   #timeoutAt = Number.NEGATIVE_INFINITY
 
@@ -67,10 +68,15 @@ export class PendingUpdates {
     return this.#toBatch('shared', updates)
   }
 
-  /** Takes updates that are sent again, or else those of a key that is apart. */
+  /** Takes, by turns, updates that are sent again and those of a key that is apart, so that neither wait for all of the others. */
   takeApart(): Batch | undefined {
-    const retry = this.#retries.shift()
-    if (retry || this.#keys.areNone) return this.#toBatch('apart', retry)
+    this.#isTurnOfRetries = !this.#isTurnOfRetries
+    const retry = this.#isTurnOfRetries ? this.#retries.shift() : undefined
+    return this.#toBatch('apart', retry) ?? this.#takeKey() ?? this.#toBatch('apart', this.#retries.shift())
+  }
+
+  #takeKey(): Batch | undefined {
+    if (this.#keys.areNone) return undefined
     const [first] = this.#pets.take(1, (update, trouble) => !trouble && this.#keys.mayBegin(findKey(update)))
     if (first === undefined) return undefined
     const key = findKey(first)
@@ -97,7 +103,7 @@ export class PendingUpdates {
   onSlow(batch: Batch): void {
     assert(!batch.isSlow, 'a batch becomes slow once')
     batch.isSlow = true
-    this.#restrict(batch)
+    this.#restrict(batch, MAX_BATCH_SIZE)
   }
 
   /** @param undecided the updates without an outcome */
@@ -123,7 +129,7 @@ export class PendingUpdates {
   onRejected(batch: Batch, error: unknown): void {
     if (batch.updates.length > 1) this.#retry(batch)
     else {
-      this.#restrict(batch)
+      this.#restrict(batch, 1)
       this.onFailed(batch, error)
     }
   }
@@ -142,16 +148,17 @@ export class PendingUpdates {
 
   /** Sends updates again, those of one key together, a quarter of the batch at a time. */
   #retry(batch: Batch): void {
+    const limit = Math.ceil(batch.updates.length / 4)
     this.#end(batch)
-    this.#restrict(batch)
+    this.#restrict(batch, limit)
     for (const key of new Set(batch.updates.map(findKey))) {
       const updates = batch.updates.filter((update) => findKey(update) === key)
-      while (updates.length > 0) this.#retries.push(updates.splice(0, Math.ceil(batch.updates.length / 4)))
+      while (updates.length > 0) this.#retries.push(updates.splice(0, limit))
     }
   }
 
-  #restrict({ updates }: Batch): void {
-    if (!this.isIndividual) this.#keys.restrict(updates)
+  #restrict({ updates }: Batch, limit: number): void {
+    if (!this.isIndividual) this.#keys.restrict(updates, limit)
   }
 
   #end({ key }: Batch): void {

@@ -228,3 +228,22 @@ t.test('a slow statement gives its place to the next batch, and its keys are apa
   const settled = Promise.all(updates).then(() => true)
   while (!(await Promise.race([settled, setImmediate(false)]))) for (const answer of slow.splice(0)) answer()
 })
+
+t.test('an update behind a slow one is late, and not locked by another transaction', async (t) => {
+  const repository = new RandomRepository(() => 0, false)
+  const inFlight: (() => void)[] = []
+  repository.setQuantities = async () => {
+    await new Promise<void>((resolve) => inFlight.push(resolve))
+    return { kind: 'made', entries: new Map([[1n, { petId: 1n, quantity: 1, status: 'sold' }]]) }
+  }
+  const times = { wait: 100, slow: 1, check: 1, retry: 1 }
+  const queue = new UpdateQueue(repository, new InventoryStatistics(), undefined, times)
+  const updates = Promise.allSettled([1, 2, 3].map((quantity) => queue.set({ petId: 1n, quantity })))
+  await setTimeout(20)
+  inFlight.shift()?.()
+  // The second one is in flight again, and the third one is late.
+  await setTimeout(200)
+  for (const answer of inFlight) answer()
+  const reasons = (await updates).flatMap((update) => (update.status === 'rejected' ? [update.reason] : []))
+  t.ok(reasons.length > 0 && reasons.every(({ cause }) => cause === 'late'))
+})
