@@ -237,7 +237,7 @@ t.test('an update behind a slow one is late, and not locked by another transacti
     return { kind: 'made', entries: new Map([[1n, { petId: 1n, quantity: 1, status: 'sold' }]]) }
   }
   const times = { wait: 100, slow: 1, check: 1, retry: 1 }
-  const queue = new UpdateQueue(repository, new InventoryStatistics(), undefined, times)
+  const queue = new UpdateQueue(repository, new InventoryMetrics(new Registry()), undefined, times)
   const updates = Promise.allSettled([1, 2, 3].map((quantity) => queue.set({ petId: 1n, quantity })))
   await setTimeout(20)
   inFlight.shift()?.()
