@@ -91,7 +91,7 @@ export async function startService(
     await checkDatabase(readiness, log)
     await warnOfSettings(probe, options.behindPooler, log)
     await warnOfKeys(options.apiKeys, probe, log)
-    // Otherwise, the log would say only later that the keys cannot be read.
+    // Now, so that the log says at the start if the keys cannot be read.
     await apiKeys.refresh().catch(() => {})
     return { address: await app.listen({ host, port, backlog: BACKLOG }), metrics, close }
   } catch (error) {

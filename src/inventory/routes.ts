@@ -4,7 +4,7 @@ import { ApiError, ErrorBody } from '../contract/api-error.ts'
 import { Reference } from '../contract/schema-types.ts'
 import { hasReason } from '../database/statement-error.ts'
 import type { InventoryMetrics } from '../metrics/inventory-metrics.ts'
-import { conditionOf, entryTag } from './entry/condition.ts'
+import { entryTag, parseCondition } from './entry/condition.ts'
 import {
   InventoryItem,
   InventoryUpdate,
@@ -121,7 +121,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
       },
     },
     async ({ params, headers, body, log, apiKey, id }, reply) => {
-      const condition = conditionOf(headers)
+      const condition = parseCondition(headers)
       const caller = { key: apiKey, requestId: id }
       const item = await updates
         .set({ petId: BigInt(params.petId), quantity: body.quantity, condition, caller })

@@ -17,8 +17,8 @@ export const batchTracer: BatchTracer = {
 }
 
 /** Returns the requests that a statement in this context serves, if there are several. */
-export function linksOf(of: Context): readonly Context[] {
-  const links = of.getValue(LINKS)
+export function findLinks(statement: Context): readonly Context[] {
+  const links = statement.getValue(LINKS)
   return Array.isArray(links) ? links : []
 }
 

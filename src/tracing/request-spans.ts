@@ -57,9 +57,9 @@ export function traceRequests(tracer: Tracer) {
         })
         const { traceId, spanId } = span.spanContext()
         request.log = request.log.child({ trace_id: traceId, span_id: spanId })
-        const own = trace.setSpan(caller, span)
-        contexts.set(request, own)
-        context.with(own, done)
+        const requestContext = trace.setSpan(caller, span)
+        contexts.set(request, requestContext)
+        context.with(requestContext, done)
       })
 
       // A request that was queued or waited for its key continues in the context of the request that ended the wait.

@@ -2,7 +2,7 @@ import { context, SpanKind, SpanStatusCode, type Tracer, trace } from '@opentele
 import type { Pool } from '../database/pool.ts'
 import { type Statement, toText } from '../database/statement.ts'
 import { StatementError } from '../database/statement-error.ts'
-import { linksOf } from './batches.ts'
+import { findLinks } from './batches.ts'
 
 /**
  * Returns the same database, with a span for each statement: its name or its first word, but no text or messages of PostgreSQL, which
@@ -18,14 +18,14 @@ export function traceStatements(database: Pool, pool: string, tracer: Tracer): P
       'db.query.summary': name,
       'db.client.connection.pool.name': pool,
     }
-    const requests = linksOf(context.active()).flatMap((request) => trace.getSpan(request) ?? [])
+    const requests = findLinks(context.active()).flatMap((request) => trace.getSpan(request) ?? [])
     const links = requests.map((request) => ({ context: request.spanContext() }))
     return tracer.startActiveSpan(name, { kind: SpanKind.CLIENT, attributes, links }, async (span) => {
       for (const request of requests) request.addLink({ context: span.spanContext() })
       try {
         return await work()
       } catch (error) {
-        span.setAttribute('error.type', typeOf(error instanceof StatementError ? error.cause : error))
+        span.setAttribute('error.type', toErrorType(error instanceof StatementError ? error.cause : error))
         span.setStatus({ code: SpanStatusCode.ERROR })
         throw error
       } finally {
@@ -42,7 +42,7 @@ export function traceStatements(database: Pool, pool: string, tracer: Tracer): P
 }
 
 /** Returns the code of an error, such as its SQLSTATE, or else its name. */
-function typeOf(error: unknown): string {
+function toErrorType(error: unknown): string {
   if (!(error instanceof Error)) return 'unknown'
   return String(('code' in error && error.code) || error.name)
 }

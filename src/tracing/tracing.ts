@@ -33,7 +33,7 @@ export function startTracing(version: string, log: Logger, exporter: SpanExporte
     { error: onError, warn: nothing, info: nothing, debug: nothing, verbose: nothing },
     { logLevel: DiagLogLevel.ERROR },
   )
-  setGlobalErrorHandler((error) => log.warn({ reason: reasonOf(error) }, 'traces cannot be sent'))
+  setGlobalErrorHandler((error) => log.warn({ reason: describeError(error) }, 'traces cannot be sent'))
   const provider = new BasicTracerProvider({
     resource: defaultResource()
       .merge(
@@ -68,9 +68,9 @@ export function startTracing(version: string, log: Logger, exporter: SpanExporte
 }
 
 /** Describes an error in one line. The code of one of the exporter is the status of the collector's response. */
-function reasonOf(error: unknown): string {
+function describeError(error: unknown): string {
   // If the name of the collector has several addresses, the error itself has no message.
-  if (error instanceof AggregateError) return error.errors.map(reasonOf).join('; ')
+  if (error instanceof AggregateError) return error.errors.map(describeError).join('; ')
   const message = error instanceof Error ? error.message : String(error)
   const isResponse = error instanceof Error && 'code' in error && typeof error.code === 'number'
   const reason = isResponse ? `the collector replied with ${error.code} ${message}` : message

@@ -30,16 +30,16 @@ export function isMet({ anyOf, noneOf }: Condition = {}, entry: InventoryItem): 
  *
  * @throws {ApiError} what `entityTags` throws
  */
-export function conditionOf(headers: IncomingHttpHeaders): Condition | undefined {
+export function parseCondition(headers: IncomingHttpHeaders): Condition | undefined {
   const match = entityTags(headers, 'If-Match')
   const noneMatch = entityTags(headers, 'If-None-Match')
   const condition: { anyOf?: string[]; noneOf?: string[] } = {}
-  if (match !== undefined && match !== '*') condition.anyOf = entryTagsOf(match)
+  if (match !== undefined && match !== '*') condition.anyOf = keepEntryTags(match)
   if (noneMatch === '*') condition.anyOf = []
-  else if (noneMatch !== undefined) condition.noneOf = entryTagsOf(noneMatch)
+  else if (noneMatch !== undefined) condition.noneOf = keepEntryTags(noneMatch)
   return condition.anyOf === undefined && condition.noneOf === undefined ? undefined : condition
 }
 
-function entryTagsOf(tags: readonly string[]): string[] {
+function keepEntryTags(tags: readonly string[]): string[] {
   return tags.filter((tag) => ENTRY_TAG.test(tag))
 }

@@ -29,7 +29,7 @@ export function rowReader(header: string): ReadRow {
     const error = `the first line must name the columns, separated by commas: ${FILE_COLUMNS}, not ${quote(header)}`
     throw new InvalidInputError('has no header', [{ line: 1, error }])
   }
-  const rules = columns.map(ruleOf)
+  const rules = columns.map(findRule)
   return (line) => {
     const texts = split(line)
     if (texts.length !== names.length)
@@ -56,7 +56,7 @@ function quote(text: string): string {
 }
 
 /** Returns the rule of the API for a column. An integer has no notation but digits: `1.000` may mean a thousand, or one. */
-function ruleOf({ field, type, values, initial }: Column) {
+function findRule({ field, type, values, initial }: Column) {
   const { minimum = 0, maximum = MAX_QUANTITY }: IntegerOptions = InventoryItem.properties[field]
   const [least, most] = type === 'bigint' ? [INT64_MIN, INT64_MAX] : [minimum, maximum]
   const isInRange = (text: string): boolean =>

@@ -88,8 +88,8 @@ export async function checkStaged(transaction: Transaction, errors: readonly Lin
      ) AS numbered
      WHERE numbered.earlier IS NOT NULL ORDER BY numbered.line LIMIT ${SHOWN_ERRORS}`,
   )
-  const shown = [...errors, ...repeated].sort((a, b) => a.line - b.line).slice(0, SHOWN_ERRORS)
-  if (shown.length === 0) return
-  const rest = shown.length < SHOWN_ERRORS ? '' : `; these are the first ${SHOWN_ERRORS}`
-  throw new InvalidInputError(`has errors${rest}`, shown)
+  const listed = [...errors, ...repeated].sort((a, b) => a.line - b.line).slice(0, SHOWN_ERRORS)
+  if (listed.length === 0) return
+  const rest = listed.length < SHOWN_ERRORS ? '' : `; these are the first ${SHOWN_ERRORS}`
+  throw new InvalidInputError(`has errors${rest}`, listed)
 }

@@ -2,7 +2,7 @@ import { onlyRow } from '../../../database/only-row.ts'
 import type { Pool } from '../../../database/pool.ts'
 import type { NamedStatement, TextRow, Value } from '../../../database/statement.ts'
 import { hasReason, StatementError } from '../../../database/statement-error.ts'
-import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../serialized/pieces.ts'
+import { ENTRIES_PER_PIECE, makePiece, type Piece } from '../serialized/pieces.ts'
 import { ALL_ENTRIES, changesText, piecesText, validatorText } from './list-statements.ts'
 
 /**
@@ -70,10 +70,10 @@ export function listReader(lists: Pool) {
   const changes = { name: 'inventory_list_changes', text: changesText(backend) }
   const pieces = piecesText(backend)
 
-  const epochOf = epochCounter(lists)
+  const countEpoch = epochCounter(lists)
 
-  const validatorOf = ({ source, backend, snapshot }: Omit<ValidatorRow, 'isReadOnly'>): ListValidator => ({
-    source: `${source} ${epochOf(backend)}`,
+  const toValidator = ({ source, backend, snapshot }: Omit<ValidatorRow, 'isReadOnly'>): ListValidator => ({
+    source: `${source} ${countEpoch(backend)}`,
     snapshot,
   })
 
@@ -93,12 +93,12 @@ export function listReader(lists: Pool) {
     await lists.readRows(pieces, (row) => {
       if (first.length === 0) first = row
       const [count, text] = row.slice(-2)
-      if (text != null) read.push(pieceOf(text, Number(count), read.length, former[read.length]))
+      if (text != null) read.push(makePiece(text, Number(count), read.length, former[read.length]))
     })
     const [source, backend, snapshot, isReadOnly, table, isExact, hasCitus] = first
     if (isReadOnly === 't') throw lists.discardReadOnly()
     const isKnown = source != null && backend != null && snapshot != null && table != null && isExact === 't'
-    const state = isKnown ? { ...validatorOf({ source, backend, snapshot }), table } : undefined
+    const state = isKnown ? { ...toValidator({ source, backend, snapshot }), table } : undefined
     return { pieces: read, state, hasCitus: hasCitus === 't' }
   }
 
@@ -107,7 +107,7 @@ export function listReader(lists: Pool) {
     const read: Piece[] = []
     let texts: string[] = []
     const cut = (): void => {
-      if (texts.length > 0) read.push(pieceOf(texts.join(), texts.length, read.length, former[read.length]))
+      if (texts.length > 0) read.push(makePiece(texts.join(), texts.length, read.length, former[read.length]))
       texts = []
     }
     await lists.readRows(ALL_ENTRIES, ([entry]) => {
@@ -120,7 +120,7 @@ export function listReader(lists: Pool) {
 
   /** Returns the validator of a list read now. Reads no table, so it does not wait for locks. */
   const readValidator = async (): Promise<ListValidator> =>
-    validatorOf(await readRow<ValidatorRow>(validator))
+    toValidator(await readRow<ValidatorRow>(validator))
 
   return {
     validator: readValidator,
@@ -146,11 +146,11 @@ export function listReader(lists: Pool) {
      * reported. Returns undefined if the changes are unknown or more than `limit`.
      */
     async changesSince(state: ListState, limit: number): Promise<ListChanges | undefined> {
-      const since = boundsOf(state.snapshot).xmin
+      const since = parseSnapshot(state.snapshot).xmin
       const row = await readRow<ChangesRow>(changes, BigInt.asUintN(32, since), limit)
       const areKnown =
-        row.isExact && boundsOf(row.snapshot).xmax - since < MAX_TRANSACTION_AGE && row.changed <= limit
-      const latest = validatorOf(row)
+        row.isExact && parseSnapshot(row.snapshot).xmax - since < MAX_TRANSACTION_AGE && row.changed <= limit
+      const latest = toValidator(row)
       if (!areKnown || row.table !== state.table || latest.source !== state.source) return undefined
       return { state: { ...latest, table: state.table }, count: Number(row.count), lines: row.lines ?? '' }
     },
@@ -188,7 +188,7 @@ function undefinedIfUnsupported(error: unknown): undefined {
  * Returns the bounds in the text of a snapshot: all transactions before `xmin` have ended, and none from `xmax` on has
  * (PostgreSQL manual, section 9.27.8).
  */
-function boundsOf(snapshot: string): { xmin: bigint; xmax: bigint } {
+function parseSnapshot(snapshot: string): { xmin: bigint; xmax: bigint } {
   const [xmin = '', xmax = ''] = snapshot.split(':')
   return { xmin: BigInt(xmin), xmax: BigInt(xmax) }
 }

@@ -32,7 +32,7 @@ export async function gzip(chunks: readonly Buffer[]): Promise<Buffer[]> {
   let size = 0
   for (const [index, chunk] of chunks.entries()) {
     if (index % CHUNKS_PER_ITERATION === CHUNKS_PER_ITERATION - 1) await setImmediate()
-    result.push(await blocksOf(chunk))
+    result.push(await compressChunk(chunk))
     crc = zlib.crc32(chunk, crc)
     size += chunk.length
   }
@@ -42,7 +42,7 @@ export async function gzip(chunks: readonly Buffer[]): Promise<Buffer[]> {
   return [...result, LAST_BLOCK, trailer]
 }
 
-function blocksOf(chunk: Buffer): Promise<Buffer> {
+function compressChunk(chunk: Buffer): Promise<Buffer> {
   const cached = cachedBlocks.get(chunk)
   if (cached !== undefined) return cached
   // A full flush ends on a byte boundary and does not mark the last block as final (zlib manual, deflate()).

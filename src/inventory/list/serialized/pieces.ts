@@ -39,7 +39,7 @@ export interface Piece {
  * @param index index of the piece in its list
  * @param former the piece that it replaces; returned if both are equal, so that data cached for it stays in use
  */
-export function pieceOf(
+export function makePiece(
   text: string,
   count: number,
   index: number,
@@ -48,7 +48,7 @@ export function pieceOf(
 ): Piece {
   const bytes = Buffer.from(`${index === 0 ? '[' : ','}${text}`, encoding)
   const digest = hash('sha256', bytes, 'base64')
-  return former?.digest === digest ? former : { firstId: idOf(text), count, bytes, digest }
+  return former?.digest === digest ? former : { firstId: readPetId(text), count, bytes, digest }
 }
 
 /**
@@ -63,7 +63,7 @@ export async function withChanges(pieces: readonly Piece[], lines: string): Prom
   let next = 0
   let changed = 0
   for (const [index, piece] of pieces.entries()) {
-    const end = endOf(changes, next, pieces[index + 1])
+    const end = findEnd(changes, next, pieces[index + 1])
     if (end === next) {
       result.push(piece)
       continue
@@ -71,16 +71,16 @@ export async function withChanges(pieces: readonly Piece[], lines: string): Prom
     if (++changed % CHANGES_PER_ITERATION === 0) await setImmediate()
     const text = replaceEntries(piece, changes.slice(next, end))
     if (text === undefined) return undefined
-    result.push(pieceOf(text, piece.count, index, piece, 'latin1'))
+    result.push(makePiece(text, piece.count, index, piece, 'latin1'))
     next = end
   }
   return next === changes.length ? result : undefined
 }
 
 /** Returns the index after the last change that belongs to the piece before `piece`. */
-function endOf(changes: readonly string[], from: number, piece: Piece | undefined): number {
+function findEnd(changes: readonly string[], from: number, piece: Piece | undefined): number {
   let end = from
-  for (let change = changes[end]; change !== undefined && (!piece || idOf(change) < piece.firstId); )
+  for (let change = changes[end]; change !== undefined && (!piece || readPetId(change) < piece.firstId); )
     change = changes[++end]
   return end
 }
@@ -101,6 +101,6 @@ function replaceEntries({ bytes }: Piece, entries: readonly string[]): string | 
   return parts.join('') + text.slice(start)
 }
 
-function idOf(text: string): bigint {
+function readPetId(text: string): bigint {
   return BigInt(text.slice(ENTRY_START.length, text.indexOf(',')))
 }

@@ -37,7 +37,7 @@ export class SerializedList implements Representation {
     this.count = pieces.reduce((sum, { count }) => sum + count, 0)
     this.chunks =
       pieces.length === 0 ? [EMPTY_LIST] : merged([...pieces.map(({ bytes }) => bytes), CLOSING_BRACKET])
-    this.size = sizeOf(this.chunks)
+    this.size = sumSizes(this.chunks)
     // A hash of the pieces' hashes, so that a change requires hashing only its own piece. Equal lists have equal pieces.
     const digests = pieces.map(({ digest }) => digest).join('')
     this.digest = hash('sha256', digests, 'base64url').slice(0, 22)
@@ -57,14 +57,14 @@ export class SerializedList implements Representation {
 
   async #compress(): Promise<Representation> {
     const chunks = merged(await gzip(this.chunks))
-    return { chunks, size: sizeOf(chunks) }
+    return { chunks, size: sumSizes(chunks) }
   }
 }
 
 function merged(chunks: Buffer[]): Buffer[] {
-  return sizeOf(chunks) < LARGE_LIST_BYTES ? [Buffer.concat(chunks)] : chunks
+  return sumSizes(chunks) < LARGE_LIST_BYTES ? [Buffer.concat(chunks)] : chunks
 }
 
-function sizeOf(chunks: readonly Buffer[]): number {
+function sumSizes(chunks: readonly Buffer[]): number {
   return chunks.reduce((size, chunk) => size + chunk.length, 0)
 }
