@@ -1,7 +1,5 @@
-import { readFile } from 'node:fs/promises'
 import type { Locator } from 'playwright-core'
 import t from 'tap'
-import ts from 'typescript'
 import { apiKey } from '../support/app.ts'
 import { enterKey, execute, field, open, PET, REFUSED, tryBoth } from './page.ts'
 
@@ -56,26 +54,4 @@ t.test('a large list is truncated, and the page says so', async (t) => {
   t.equal(body.match(/"petId"/g)?.length, 1000)
   t.match(body, /\n {2}\},\n {2}…\n\]$/)
   t.strictSame(complaints, [])
-})
-
-t.test('the client in TypeScript works in a browser', async (t) => {
-  // A page of the service, because the service does not allow requests from other origins.
-  const { page } = await open(t)
-  const source = await readFile('examples/typescript/client.ts', 'utf8')
-  const { outputText } = ts.transpileModule(source, {
-    compilerOptions: { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext },
-  })
-  await page.route('**/client.js', (route) =>
-    route.fulfill({ body: outputText, contentType: 'text/javascript' }),
-  )
-  const seen = await page.evaluate<unknown>(`import('/client.js').then(async ({ InventoryClient }) => {
-    const client = new InventoryClient({ baseUrl: location.origin + '/v1', apiKey: '${apiKey}' })
-    const list = await client.list()
-    const isSame = list === (await client.list())
-    const { petId, quantity } = await client.change(${PET}n, ({ quantity }) => quantity + 1)
-    const { status, code, requestId } = await client.update(6n, 1).catch((error) => error)
-    return { isSame, petId: String(petId), quantity, status, code, requestId: typeof requestId }
-  })`)
-  const refused = { status: 404, code: 'not_found', requestId: 'string' }
-  t.strictSame(seen, { isSame: true, petId: PET, quantity: 8, ...refused })
 })
