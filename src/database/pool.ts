@@ -193,7 +193,7 @@ export function createPool(options: PoolOptions) {
      * each row as it arrives. The snapshot of a statement is taken after it got its locks. Throws what `query` throws; the time limit for a response applies to each row.
      */
     readRows(text: string, onRow: (row: TextRow) => void): Promise<void> {
-      const inOneTransaction = [...session.settings, text].join('; ')
+      const inOneTransaction = [...session.settings, text].join(';\n')
       const config: pg.QueryArrayConfig = { text: inOneTransaction, rowMode: 'array', types: asText }
       return run((client, onProgress) => {
         const query = new pg.Query<(string | null)[]>(config)

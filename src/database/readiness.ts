@@ -58,7 +58,9 @@ async function check(pool: Pool, { tables, statements }: Needs): Promise<NotRead
   const faults = tables.map((table) => `('${table.name}', ${tableFault(table)})`)
   const found: Record<string, string[]> = { applied: [], fault: [], citus: [] }
   const read = (...texts: readonly string[]): Promise<void> =>
-    pool.readRows([...SETTINGS, ...texts].join('; '), ([name, value]) => found[name ?? '']?.push(value ?? ''))
+    pool.readRows([...SETTINGS, ...texts].join(';\n'), ([name, value]) =>
+      found[name ?? '']?.push(value ?? ''),
+    )
   let error: unknown
   try {
     await read(

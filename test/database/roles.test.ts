@@ -67,7 +67,7 @@ t.test('readiness plans every statement of requests', async (t) => {
     towardsDatabase(bytes) {
       // A Query, or a Parse with a name first (PostgreSQL manual, section 54.7).
       const [, text] = /^(?:Q.{4}|P.{4}[^\0]*\0)([^\0]+)\0/s.exec(bytes.toString('latin1')) ?? []
-      for (const part of text?.split('; ') ?? []) {
+      for (const part of text?.split(';\n') ?? []) {
         const [, explained, statement = ''] = /^(EXPLAIN )?(.*)$/s.exec(part) ?? []
         ;(explained ? planned : ran).add(statement.replaceAll(/\$\d+/g, 'NULL'))
       }
@@ -77,13 +77,10 @@ t.test('readiness plans every statement of requests', async (t) => {
   const { send, update } = await startApp(t, relay.url)
   ran.clear()
   const list = () => send('GET', '/v1/inventory', { headers: { authorization: `Bearer ${key}` } })
-  for (const before of ['SELECT', 'ALTER TABLE inventory ALTER status DROP NOT NULL']) {
-    await database.query(before)
-    t.equal((await list()).status, 200)
-    const updates = [update(1, 5), update(2, 5, { 'if-match': '"4-sold"' }), update(3, 5), update(4, 5)]
-    t.match(await Promise.all(updates), [{ status: 200 }, { status: 412 }, { status: 200 }, { status: 404 }])
-    t.equal((await list()).status, 200)
-  }
+  t.equal((await list()).status, 200)
+  const updates = [update(1, 5), update(2, 5, { 'if-match': '"4-sold"' }), update(3, 5), update(4, 5)]
+  t.match(await Promise.all(updates), [{ status: 200 }, { status: 412 }, { status: 200 }, { status: 404 }])
+  t.equal((await list()).status, 200)
   await eventually('the state of the table to be read again', async () => {
     await update(1, 5)
     return [...ran].some((text) => text.includes('namesCallers'))

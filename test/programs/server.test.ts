@@ -174,7 +174,7 @@ t.test('the message of a start that fails says what to do, without secrets', atO
     [url, /^The service cannot listen: .* nowhere\.invalid\. Set HOST /, { HOST: 'nowhere.invalid' }],
     [`${url}?options=-c%20work_mem=x`, /refuses .*"work_mem".* Check DATABASE_URL/],
     [`postgres://u@${scram}/db`, /refuses .* client password must be a string.* Check DATABASE_URL/],
-    [lacking, /does not support .*: column pg_class.xmiq does not exist. See docs\/limits.md./],
+    [lacking, /does not support .*: column entry.xmiq does not exist. See docs\/limits.md./],
     [wrongLogin.href, /^PostgreSQL refuses the connection: .*Check DATABASE_URL/],
   ] as const) {
     const started = startApp(t, databaseUrl, { env })
