@@ -2,7 +2,7 @@ import { setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { Registry } from 'prom-client'
 import { ApiKeyCache, apiKeyIntervals } from './api-keys/cache.ts'
-import { endsOfKeys } from './api-keys/stored-keys.ts'
+import { findKeyEnds } from './api-keys/stored-keys.ts'
 import type { Config } from './config/load-config.ts'
 import { lastBackup } from './database/admin/server-status.ts'
 import { createReadiness } from './database/readiness.ts'
@@ -77,7 +77,7 @@ export async function startService(
     lastBackup: () => lastBackup(probe).catch(() => undefined),
     pools: { requests, lists, probe },
     keysReadAt: () => apiKeys.refreshedAt,
-    endsOfKeys: () => endsOfKeys(probe).catch(() => undefined),
+    endsOfKeys: () => findKeyEnds(probe).catch(() => undefined),
   })
   const close = async (): Promise<void> => {
     await app.close()

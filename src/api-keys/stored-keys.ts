@@ -84,7 +84,7 @@ export async function rotateKey(
   overlap: number,
   lifetime?: number,
 ): Promise<ApiKey | undefined> {
-  await lockKeysOf(transaction, name)
+  await lockKeys(transaction, name)
   const [row] = await transaction.query<ApiKey>(
     `WITH old AS (
        UPDATE api_keys AS key SET revoked_at = now() + make_interval(secs => $3)
@@ -104,7 +104,7 @@ export async function rotateKey(
 
 /** Revokes and returns the valid keys of the name, or the one with the id, also one of a rotation under way. Needs a transaction. */
 export async function revokeKeys(transaction: StatementRunner, name: string, id?: string): Promise<ApiKey[]> {
-  await lockKeysOf(transaction, name)
+  await lockKeys(transaction, name)
   return transaction.query<ApiKey>(
     `UPDATE api_keys AS key SET revoked_at = now()
      WHERE key.name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR ${ID} = $2)
@@ -117,7 +117,7 @@ export async function revokeKeys(transaction: StatementRunner, name: string, id?
  * Waits for the rotations and revocations of the name that are under way, and delays later ones. A statement of its own, because one
  * does not see the keys added by what it has waited for.
  */
-async function lockKeysOf(transaction: StatementRunner, name: string): Promise<void> {
+async function lockKeys(transaction: StatementRunner, name: string): Promise<void> {
   const lock =
     'SELECT FROM api_keys AS key WHERE key.name = $1 ORDER BY key.created_at, key.digest FOR UPDATE'
   await transaction.query(lock, [name])
@@ -152,7 +152,7 @@ export async function hasActiveKeys(database: StatementRunner): Promise<boolean>
 }
 
 /** Returns when the last key of each name ends, in seconds since 1970. Omits names with a key that never ends. */
-export function endsOfKeys(database: StatementRunner): Promise<{ name: string; end: number }[]> {
+export function findKeyEnds(database: StatementRunner): Promise<{ name: string; end: number }[]> {
   return database.query(
     `SELECT key.name, max(extract(epoch FROM ${END}))::float8 AS end FROM api_keys AS key
      WHERE ${IS_ACTIVE} GROUP BY key.name HAVING max(${END}) < 'infinity'`,

@@ -1,7 +1,7 @@
 import { Command } from 'commander'
 import { version } from '../config/version.ts'
-import { exitCodeHelp } from '../process/exit-codes.ts'
 import { report } from '../process/terminal.ts'
+import { exitCodeHelp } from './exit-codes.ts'
 import { addExportCommand } from './export-command.ts'
 import { addHistoryCommands } from './history-commands.ts'
 import { addImportCommand } from './import-command.ts'

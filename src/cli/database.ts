@@ -1,25 +1,15 @@
 import { inTransaction, type Transaction } from '../database/admin/transaction.ts'
-import { abortOnSignals } from '../process/signals.ts'
-import { report } from '../process/terminal.ts'
+import { abortOnSignals } from './interruption.ts'
 
 type Work<Result> = (transaction: Transaction, signal: AbortSignal) => Promise<Result>
 
-/** Runs a command that changes nothing. Everything that it reads is from one snapshot. */
+/** Runs a command that changes nothing. Everything that it reads is from one snapshot. A signal ends it. */
 export function read<Result>(url: string, work: Work<Result>): Promise<Result> {
-  const options = commandOptions()
-  return inTransaction({ url, readOnly: true, ...options }, (transaction) =>
-    work(transaction, options.signal),
-  )
+  return change(url, work, true)
 }
 
-/** Runs a command in one transaction. */
-export function change<Result>(url: string, work: Work<Result>): Promise<Result> {
-  const options = commandOptions()
-  return inTransaction({ url, ...options }, (transaction) => work(transaction, options.signal))
-}
-
-/** The options of a command's transaction: a signal rolls it back, and the locks that it waits for are reported. */
-export function commandOptions() {
-  const onWait = (description: string): void => report(`inventory: ${description}`)
-  return { ...abortOnSignals(), onWait }
+/** Runs a command in one transaction, which a signal rolls back. */
+export function change<Result>(url: string, work: Work<Result>, readOnly = false): Promise<Result> {
+  const options = abortOnSignals()
+  return inTransaction({ url, readOnly, ...options }, (transaction) => work(transaction, options.signal))
 }

@@ -1,10 +1,10 @@
 import { CommanderError } from 'commander'
 import { OperatorError } from '../database/operator-error.ts'
 import { StatementError } from '../database/statement-error.ts'
-import { exitCodes } from '../process/exit-codes.ts'
 import { explain } from '../process/explain.ts'
-import { InterruptedError } from '../process/signals.ts'
 import { report } from '../process/terminal.ts'
+import { exitCodes } from './exit-codes.ts'
+import { InterruptedError } from './interruption.ts'
 
 /** A command cannot do what it was asked to; the message names a reason that the operator can fix. */
 export class CommandFailure extends OperatorError {

@@ -7,12 +7,12 @@ import { type ChangeFilter, copyChanges, TABLE_HEADING } from '../inventory/hist
 import { isRecording, startRecording, stopRecording } from '../inventory/history/recording.ts'
 import { pruneHistory } from '../inventory/history/retention.ts'
 import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
-import { exitCodes } from '../process/exit-codes.ts'
-import { InterruptedError } from '../process/signals.ts'
 import { report } from '../process/terminal.ts'
 import { matching, readLifetime } from './arguments.ts'
-import { change, commandOptions, read } from './database.ts'
+import { change, read } from './database.ts'
+import { exitCodes } from './exit-codes.ts'
 import { CommandFailure } from './failure.ts'
+import { abortOnSignals, InterruptedError } from './interruption.ts'
 import { formatNumber, print, printableChunks, writeOutput } from './output.ts'
 import { withProgress } from './progress.ts'
 
@@ -75,24 +75,25 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .action(async ({ keep }: { keep: number }) => {
       const url = await databaseUrl()
       // Without `onCommit`: after one chunk, others follow.
-      const { signal, onWait } = commandOptions()
+      const { signal, onWait } = abortOnSignals()
       const database: StatementRunner = {
         query: (text, values) =>
           inTransaction({ url, signal, onWait }, (transaction) => transaction.query(text, values)),
       }
       let deleted = 0
-      const said = (): string => `${formatNumber(deleted)} ${deleted === 1 ? 'change' : 'changes'} deleted`
+      const countDeleted = (): string =>
+        `${formatNumber(deleted)} ${deleted === 1 ? 'change' : 'changes'} deleted`
       try {
-        await withProgress(said, async () => {
+        await withProgress(countDeleted, async () => {
           for await (const count of pruneHistory(database, keep)) deleted += count
         })
       } catch (error) {
         if (error instanceof InterruptedError)
-          throw new CommandFailure(`interrupted; ${said()}`, error.exitCode)
+          throw new CommandFailure(`interrupted; ${countDeleted()}`, error.exitCode)
         // A chunk whose outcome is unknown is not among them.
-        report(`inventory: at least ${said()}`)
+        report(`inventory: at least ${countDeleted()}`)
         throw error
       }
-      await print(said())
+      await print(countDeleted())
     })
 }

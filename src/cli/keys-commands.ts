@@ -40,13 +40,13 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .addHelpText('after', '\nExample:\n  inventory keys list')
     .action(async ({ all, json }: { all?: true; json?: true }) => {
       const found = await read(await databaseUrl(), listKeys)
-      const shown = found.filter(({ state }) => all || !['expired', 'revoked'].includes(state))
-      const rows = shown.map(({ name, id, state, createdAt, expiresAt, revokedAt, readOnly }) => {
+      const listed = found.filter(({ state }) => all || !['expired', 'revoked'].includes(state))
+      const rows = listed.map(({ name, id, state, createdAt, expiresAt, revokedAt, readOnly }) => {
         const access = readOnly ? 'read-only' : 'read-write'
         return [name, id, state, createdAt, expiresAt ?? '-', revokedAt ?? '-', access]
       })
       const headings = ['NAME', 'ID', 'STATE', 'CREATED', 'EXPIRES', 'REVOKED', 'ACCESS']
-      await (json ? printJson(shown) : printTable(headings, rows))
+      await (json ? printJson(listed) : printTable(headings, rows))
     })
 
   keys
@@ -95,9 +95,9 @@ async function issueKey(
 ): Promise<void> {
   const key = makeApiKey()
   await change(url, async (transaction) => {
-    const made = await create(transaction, hashApiKey(key))
-    if (made === undefined) throw new CommandFailure(failure)
-    const { name, id, expiresAt, readOnly } = made
+    const created = await create(transaction, hashApiKey(key))
+    if (created === undefined) throw new CommandFailure(failure)
+    const { name, id, expiresAt, readOnly } = created
     const expiry = expiresAt === null ? 'does not expire' : `expires ${expiresAt}`
     report(`The key ${name} (${id})${readOnly ? ' is read-only and' : ''} ${expiry}. It is shown only once:`)
     await print(key)

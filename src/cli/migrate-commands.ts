@@ -2,10 +2,11 @@ import type { Command } from 'commander'
 import { grantPrivileges, type Roles } from '../database/admin/grants.ts'
 import { migrate } from '../database/admin/migrate.ts'
 import { appliedMigrations, migrationRecords } from '../database/migrations.ts'
-import { exitCodes } from '../process/exit-codes.ts'
 import { integerFrom } from './arguments.ts'
-import { commandOptions, read } from './database.ts'
+import { read } from './database.ts'
+import { exitCodes } from './exit-codes.ts'
 import { unconfirmed } from './failure.ts'
+import { abortOnSignals } from './interruption.ts'
 import { print, printJson, printTable } from './output.ts'
 
 /** Adds `inventory migrate up|down|status`. */
@@ -22,7 +23,7 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
     .option('--operator-role <role>', 'grant this role what the other commands need')
     .addHelpText('after', '\nExample:\n  inventory migrate up --server-role inventory_server')
     .action(async ({ serverRole, operatorRole }: { serverRole?: string; operatorRole?: string }) => {
-      const options = { url: await databaseUrl(), ...commandOptions() }
+      const options = { url: await databaseUrl(), ...abortOnSignals() }
       const applied = await migrate({ ...options, direction: 'up' })
       await printEach('Applied', applied, 'No migration is pending.')
       const roles: Roles = { server: serverRole, operator: operatorRole }
@@ -44,7 +45,7 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
       const names = (await read(url, appliedMigrations)).slice(-(count ?? 1)).reverse()
       const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`
       if (names.length > 0 && !yes) throw unconfirmed(consequence, '--yes')
-      const rolledBack = await migrate({ url, direction: 'down', count, ...commandOptions() })
+      const rolledBack = await migrate({ url, direction: 'down', count, ...abortOnSignals() })
       await printEach('Rolled back', rolledBack, 'No migration is applied.')
     })
 

@@ -1,8 +1,8 @@
 import { once } from 'node:events'
 import { pipeline } from 'node:stream/promises'
 import { TextDecoder } from 'node:util'
-import { exitCodes } from '../process/exit-codes.ts'
 import { printableText } from '../process/terminal.ts'
+import { exitCodes } from './exit-codes.ts'
 import { CommandFailure } from './failure.ts'
 
 /** Writes lines to standard output, and resolves when the system has accepted them. Throws a CommandFailure. */

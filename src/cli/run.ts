@@ -1,9 +1,9 @@
 import { readEnvironment } from '../config/environment.ts'
 import { loadOperatorDatabase } from '../config/load-config.ts'
 import { OperatorError } from '../database/operator-error.ts'
-import { InterruptedError } from '../process/signals.ts'
 import { commandLine } from './command-line.ts'
 import { reportFailure } from './failure.ts'
+import { InterruptedError } from './interruption.ts'
 
 /** Runs a command, reports its failure on standard error, and sets the exit code of this process; an interruption exits. */
 export async function runCommand(args: readonly string[]): Promise<void> {
@@ -13,10 +13,11 @@ export async function runCommand(args: readonly string[]): Promise<void> {
   let variable: string | undefined
 
   const databaseUrl = async (): Promise<string> => {
-    const set = loadOperatorDatabase(readEnvironment())
-    variable = set?.variable
+    const setting = loadOperatorDatabase(readEnvironment())
+    variable = setting?.variable
     const url =
-      set?.url ?? (await import('../local/local-setup.ts').then(({ runningDatabase }) => runningDatabase()))
+      setting?.url ??
+      (await import('../local/local-setup.ts').then(({ runningDatabase }) => runningDatabase()))
     if (url !== undefined) return url
     throw new OperatorError(
       'DATABASE_URL must be set, unless "npm start" is running in this folder, and none is running',
@@ -27,7 +28,7 @@ export async function runCommand(args: readonly string[]): Promise<void> {
     await commandLine(databaseUrl).parseAsync(args, { from: 'user' })
   } catch (error) {
     process.exitCode = reportFailure(error, variable)
-    // Otherwise, unread output would keep the process running.
+    // Output that nobody reads would keep the process running.
     if (error instanceof InterruptedError) process.exit()
   }
 }

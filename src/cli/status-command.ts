@@ -5,8 +5,8 @@ import { disabledTriggers, lastBackup, serverStatus } from '../database/admin/se
 import { hasTable, knownMigrations, listNames, migrationRecords } from '../database/migrations.ts'
 import type { StatementRunner } from '../database/statement.ts'
 import { stockLevels } from '../inventory/reports/stock-levels.ts'
-import { exitCodes } from '../process/exit-codes.ts'
 import { read } from './database.ts'
+import { exitCodes } from './exit-codes.ts'
 import { printJson, printTable } from './output.ts'
 
 /** Adds `inventory status`. */
@@ -18,14 +18,14 @@ export function addStatusCommand(program: Command, databaseUrl: () => Promise<st
     .addHelpText('after', '\nExample:\n  inventory status --json')
     .action(async ({ json }: { json?: true }) => {
       const url = await databaseUrl()
-      const status = await read(url, (database) => statusOf(database, parseAddress(url).name))
-      await (json ? printJson(status) : printTable(['STATUS', ''], rowsOf(status)))
+      const status = await read(url, (database) => readStatus(database, parseAddress(url).name))
+      await (json ? printJson(status) : printTable(['STATUS', ''], toRows(status)))
       if (status.schema.pending.length > 0) process.exitCode = exitCodes.refused
     })
 }
 
 /** Returns what `inventory status` prints. */
-async function statusOf(database: StatementRunner, address: string) {
+async function readStatus(database: StatementRunner, address: string) {
   const { version, readOnly } = await serverStatus(database)
   const migrations = await migrationRecords(database)
   const pending = listNames(migrations, 'pending')
@@ -67,11 +67,11 @@ function countKeys(keys: readonly ApiKey[]): Record<ApiKey['state'], number> {
 }
 
 /** Returns a row for each fact, such as `schema.pending`, and for each element of a list. */
-function rowsOf(fact: unknown, name = ''): string[][] {
+function toRows(fact: unknown, name = ''): string[][] {
   if (fact === null || (Array.isArray(fact) && fact.length === 0)) return [[name, '-']]
-  if (Array.isArray(fact)) return fact.flatMap((element) => rowsOf(element, name))
+  if (Array.isArray(fact)) return fact.flatMap((element) => toRows(element, name))
   if (typeof fact !== 'object') return [[name, String(fact)]]
   return Object.entries(fact).flatMap(([part, value]) =>
-    rowsOf(value, name === '' ? part : `${name}.${part}`),
+    toRows(value, name === '' ? part : `${name}.${part}`),
   )
 }

@@ -16,7 +16,7 @@ export function readEnvironment(): NodeJS.ProcessEnv {
   if (!existsSync('.env')) return process.env
   const text = readText('.env', '.env')
   const rest = text.replace(STATEMENT, (statement) => statement.replace(/[^\n]+/g, '')).split('\n')
-  // Not its text, which may be a secret.
+  // The message has only its number: its text may be a secret.
   const wrong = [...rest.entries()].filter(([, line]) => line.trim() !== '').map(([index]) => index + 1)
   if (wrong.length > 0)
     throw new OperatorError(

@@ -1,7 +1,7 @@
 import type { FixedKey } from '../api-keys/key.ts'
 import { tracingSettings } from '../tracing/variables.ts'
 import type { Variables } from './environment.ts'
-import { readSettings, variableOf } from './variables.ts'
+import { findVariable, readSettings } from './variables.ts'
 
 /** The settings of the server, with defaults. */
 export type Config = Readonly<ReturnType<typeof loadConfig>>
@@ -36,11 +36,11 @@ export function loadConfig(env: Variables) {
  * Throws an OperatorError for invalid variables, but for those that only the server uses.
  */
 export function loadOperatorDatabase(env: Variables) {
-  const own = env[variableOf(env, 'OPERATOR_DATABASE_URL')]?.trim()
-  const name = own ? 'OPERATOR_DATABASE_URL' : 'DATABASE_URL'
+  const operatorAddress = env[findVariable(env, 'OPERATOR_DATABASE_URL')]?.trim()
+  const name = operatorAddress ? 'OPERATOR_DATABASE_URL' : 'DATABASE_URL'
   const used = ['NODE_ENV', 'DATABASE_POOLER', 'OPERATOR_DATABASE_URL', name]
   const { [name]: url } = readSettings(env, (setting) => used.includes(setting))
-  return url === undefined ? undefined : { url, variable: variableOf(env, name) }
+  return url === undefined ? undefined : { url, variable: findVariable(env, name) }
 }
 
 /** Parses `name:key`, or a key without a name, which is named after its place in the list. */

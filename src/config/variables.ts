@@ -30,29 +30,29 @@ const databaseAddress = Type.Optional(Type.String({ writeOnly: true }))
 
 /** The settings. An empty one counts as unset. `writeOnly` marks those that may contain a secret, which no message shows. */
 export const Environment = Type.Object({
-  NODE_ENV: Type.Optional(oneOf(['production', 'development', 'test'])),
+  NODE_ENV: Type.Optional(choice(['production', 'development', 'test'])),
   HOST: Type.String({ default: '127.0.0.1' }),
   PORT: Type.Integer({ ...port, default: 3000 }),
   METRICS_PORT: Type.Optional(Type.Integer(port)),
   DATABASE_URL: databaseAddress,
   OPERATOR_DATABASE_URL: databaseAddress,
-  DATABASE_POOLER: oneOf(['none', 'transaction'], { default: 'none' }),
+  DATABASE_POOLER: choice(['none', 'transaction'], { default: 'none' }),
   // One for lists and three for updates. With fewer, a single locked row would delay updates of other pets.
   DATABASE_POOL_SIZE: Type.Integer({ minimum: 4, maximum: 1000, default: 10 }),
   API_KEYS: Type.Array(Type.String(apiKey), { default: [], writeOnly: true }),
-  LOG_LEVEL: oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], { default: 'info' }),
+  LOG_LEVEL: choice(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], { default: 'info' }),
   // They are public, but an invalid one may contain a password.
   PUBLIC_URLS: Type.Array(Type.String(baseAddress), { default: [], writeOnly: true }),
   TRUST_PROXY: Type.Array(Type.String(network), { default: [] }),
 })
 
-function oneOf<const Text extends string>(texts: readonly Text[], options: { default?: Text } = {}) {
+function choice<const Text extends string>(texts: readonly Text[], options: { default?: Text } = {}) {
   const schemas = texts.map((text) => Type.Literal(text))
   return Type.Unsafe<Text>(Type.Union(schemas, { ...options, expected: `one of ${texts.join(', ')}` }))
 }
 
 /** Returns `NAME_FILE` if a setting comes from a file, as Docker and Kubernetes mount secrets; otherwise its name. */
-export function variableOf(env: Variables, name: string): string {
+export function findVariable(env: Variables, name: string): string {
   const hasFile = ['DATABASE_URL', 'OPERATOR_DATABASE_URL', 'API_KEYS'].includes(name)
   return hasFile && env[`${name}_FILE`]?.trim() ? `${name}_FILE` : name
 }
@@ -72,19 +72,19 @@ export function readSettings(
   for (const [name, schema] of Object.entries<TSchema>(Environment.properties)) {
     if (!isUsed(name)) continue
     try {
-      const text = textOf(env, name)
+      const text = readValue(env, name)
       if (!text) continue
       if (schema === databaseAddress) parseAddress(text, name)
       const value = convert(schema, text)
       const actual = schema['writeOnly'] ? '' : `, not ${JSON.stringify(value)}`
-      if (!Value.Check(schema, value)) throw new Error(`${name} must be ${expectedBy(schema)}${actual}`)
+      if (!Value.Check(schema, value)) throw new Error(`${name} must be ${describeExpected(schema)}${actual}`)
       valid[name] = value
     } catch (error) {
       errors.push(toMessage(error))
     }
   }
   const values = Value.Parse(Environment, valid)
-  const isMissing = (name: string): boolean => isUsed(name) && !env[variableOf(env, name)]?.trim()
+  const isMissing = (name: string): boolean => isUsed(name) && !env[findVariable(env, name)]?.trim()
   if (values.NODE_ENV === 'production' && isMissing('DATABASE_URL'))
     errors.push('DATABASE_URL must be set when NODE_ENV is production')
   if (values.DATABASE_POOLER === 'transaction' && isMissing('OPERATOR_DATABASE_URL'))
@@ -104,8 +104,8 @@ export function readSettings(
 }
 
 /** Returns the text of a setting, which may come from a file. */
-function textOf(env: Variables, name: string): string | undefined {
-  const variable = variableOf(env, name)
+function readValue(env: Variables, name: string): string | undefined {
+  const variable = findVariable(env, name)
   const text = env[variable]?.trim()
   if (variable === name || !text) return text
   if (env[name]?.trim()) throw new Error(`${name} and ${variable} must not both be set`)
@@ -119,7 +119,7 @@ function convert(schema: TSchema, text: string): unknown {
   return KindGuard.IsInteger(schema) && /^\d{1,15}$/.test(text) ? Number(text) : text
 }
 
-function expectedBy(schema: TSchema): string {
+function describeExpected(schema: TSchema): string {
   if (KindGuard.IsInteger(schema)) return `an integer from ${schema.minimum} to ${schema.maximum}`
   if (KindGuard.IsArray(schema)) return `a comma-separated list of ${schema.items['expected']}`
   return schema['expected']

@@ -10,7 +10,7 @@ import { OperatorError, toMessage } from '../database/operator-error.ts'
 import { hasReason } from '../database/statement-error.ts'
 import { loadOrCreateSecret } from './folder.ts'
 import { copyPrograms } from './programs.ts'
-import { createCluster, logOf, startServer } from './server-process.ts'
+import { createCluster, startServer, toLogFile } from './server-process.ts'
 
 /** How long the server of a process that was killed may take to begin to stop. */
 const STOP_DELAY_MS = 2000
@@ -41,14 +41,14 @@ export async function startEmbeddedServer(
   const port = await freePort()
   const defaults = { listen_addresses: '127.0.0.1', unix_socket_directories: '' }
   const server = startServer(place, { ...defaults, ...settings, port })
-  const url = addressOf(password, port)
+  const url = formatAddress(password, port)
   const query = (text: string): Promise<unknown> =>
     inTransaction({ url }, (transaction) => transaction.query(text))
   const failure = new AbortController()
   void server.ended.then((how) => failure.abort(new Error(how)))
   try {
     const end = AbortSignal.any([failure.signal, signal])
-    while ((await runningServer(directory))?.status !== 'ready') {
+    while ((await readRunningServer(directory))?.status !== 'ready') {
       await setTimeout(CHECK_INTERVAL_MS)
       end.throwIfAborted()
     }
@@ -56,7 +56,7 @@ export async function startEmbeddedServer(
   } catch (error) {
     await server.stop()
     signal.throwIfAborted()
-    const other = await runningServer(directory)
+    const other = await readRunningServer(directory)
     throw other ? inUse(directory, other.pid) : notStarted(directory, error)
   }
   return {
@@ -70,8 +70,10 @@ export async function startEmbeddedServer(
 
 /** Returns the address of the server that runs on a folder, with the superuser as the role; undefined if none does. */
 export async function findRunningServer(directory: string): Promise<string | undefined> {
-  const server = await runningServer(directory)
-  return server && addressOf((await readFile(path.join(directory, 'password'), 'utf8')).trim(), server.port)
+  const server = await readRunningServer(directory)
+  return (
+    server && formatAddress((await readFile(path.join(directory, 'password'), 'utf8')).trim(), server.port)
+  )
 }
 
 /** Returns a port of 127.0.0.1 that nobody listens on. */
@@ -84,7 +86,7 @@ async function freePort(): Promise<string> {
 }
 
 /** Without TLS, whatever PGSSLMODE and PGSSLNEGOTIATION say, which pg reads. */
-function addressOf(password: string, port: string): string {
+function formatAddress(password: string, port: string): string {
   return `postgres://postgres:${password}@127.0.0.1:${port}/postgres?sslmode=disable&sslnegotiation=postgres`
 }
 
@@ -92,20 +94,20 @@ function addressOf(password: string, port: string): string {
  * Returns the server that runs on a folder. If the process in its file is another program by now, as after a crash, removes the file,
  * with which PostgreSQL would not start.
  */
-async function runningServer(directory: string) {
+async function readRunningServer(directory: string) {
   const data = path.join(directory, 'data')
   const file = path.join(data, 'postmaster.pid')
   // The process id, the folder, the time of the start, the port, three others, and what pg_ctl waits for.
   const lines = (await readFile(file, 'utf8').catch(() => '')).split('\n')
   const [pid = '', , , port = '', , , , status = ''] = lines
   if (!/^\d+$/.test(pid)) return undefined
-  if ((await commandLineOf(pid)).includes(` -D ${data} `)) return { pid, port, status: status.trim() }
+  if ((await readCommandLine(pid)).includes(` -D ${data} `)) return { pid, port, status: status.trim() }
   await rm(file, { force: true })
   return undefined
 }
 
 /** Returns the program and arguments of a process, each followed by a space; empty if there is none. */
-async function commandLineOf(pid: string): Promise<string> {
+async function readCommandLine(pid: string): Promise<string> {
   try {
     if (process.platform === 'linux')
       return (await readFile(`/proc/${pid}/cmdline`, 'utf8')).replaceAll('\0', ' ')
@@ -120,7 +122,7 @@ async function waitUntilUnused(directory: string, signal: AbortSignal): Promise<
   const deadline = performance.now() + STOP_DELAY_MS
   for (;;) {
     signal.throwIfAborted()
-    const server = await runningServer(directory)
+    const server = await readRunningServer(directory)
     if (server === undefined) return
     if (server.status !== 'stopping' && performance.now() > deadline) throw inUse(directory, server.pid)
     await setTimeout(CHECK_INTERVAL_MS)
@@ -136,6 +138,6 @@ function inUse(directory: string, pid: string): OperatorError {
 function notStarted(directory: string, error: unknown): OperatorError {
   const message = hasReason(error, 'login')
     ? `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`
-    : `The embedded PostgreSQL does not start: ${toMessage(error)}. See ${logOf(directory)}`
+    : `The embedded PostgreSQL does not start: ${toMessage(error)}. See ${toLogFile(directory)}`
   return new OperatorError(message, { cause: error })
 }

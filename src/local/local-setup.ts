@@ -8,7 +8,7 @@ import { printableText } from '../process/terminal.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
 import { createServerFolder, loadOrCreateSecret, serverFolder } from './folder.ts'
 import { copyPrograms } from './programs.ts'
-import { logOf } from './server-process.ts'
+import { toLogFile } from './server-process.ts'
 
 /** The folder of the server, unless root starts it, and the file of the API key. */
 const SERVER = '.data/postgres'
@@ -60,7 +60,7 @@ export async function setUpLocally(signal: AbortSignal) {
       key: { name: 'local', key },
       /** Resolves when the database has ended, with a message for the operator. */
       ended: server.ended.then(
-        (how) => `The embedded PostgreSQL has exited: ${how}. Its log is ${logOf(directory)}`,
+        (how) => `The embedded PostgreSQL has exited: ${how}. Its log is ${toLogFile(directory)}`,
       ),
       stop: server.stop,
       /** Returns the lines that welcome the user of a service at an address. */

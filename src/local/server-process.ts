@@ -48,7 +48,7 @@ export async function createCluster(place: Place, password: string, signal: Abor
     signal.throwIfAborted()
     if (child.exitCode === 0) return
     throw new OperatorError(
-      `The embedded PostgreSQL cannot create its data: ${how}. See ${logOf(place.directory)}. Set DATABASE_URL to use your own.`,
+      `The embedded PostgreSQL cannot create its data: ${how}. See ${toLogFile(place.directory)}. Set DATABASE_URL to use your own.`,
     )
   })
 }
@@ -73,7 +73,7 @@ export function startServer(place: Place, settings: Readonly<Record<string, stri
 }
 
 /** The file with the output of the programs. */
-export function logOf(directory: string): string {
+export function toLogFile(directory: string): string {
   return path.join(directory, 'postgres.log')
 }
 
@@ -84,7 +84,7 @@ function startProgram(
   [name = '', ...args]: readonly string[],
 ): { child: ChildProcess; ended: Promise<string> } {
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants
-  const log = openSync(logOf(directory), O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600)
+  const log = openSync(toLogFile(directory), O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600)
   const child = spawn('sh', ['-c', script, 'sh', path.join(programs, 'bin', name), ...args], {
     ...serverAccount(),
     env: bareEnvironment(),
@@ -94,11 +94,11 @@ function startProgram(
     stdio: ['pipe', log, log],
   })
   closeSync(log)
-  return { child, ended: endOf(child, logOf(directory)) }
+  return { child, ended: waitForEnd(child, toLogFile(directory)) }
 }
 
 /** Waits for a program and its process group. Returns how it ended, and the last error in its log. */
-async function endOf(child: ChildProcess, log: string): Promise<string> {
+async function waitForEnd(child: ChildProcess, log: string): Promise<string> {
   const [code, signal] = await once(child, 'exit')
   // The process that waits for standard input to close. PostgreSQL's others have left the group.
   killGroup(child)

@@ -2,7 +2,10 @@ import pg from 'pg'
 import type { Reason } from '../database/causes.ts'
 import { OperatorError } from '../database/operator-error.ts'
 import { StatementError } from '../database/statement-error.ts'
-import { HOW_TO_FIND_OUT } from './exit-codes.ts'
+
+/** How an operator finds out whether a change was made. */
+export const HOW_TO_FIND_OUT =
+  'To find out, run "inventory migrate status", "inventory keys list --all", or the import again with --dry-run.'
 
 /**
  * Describes an error for the operator in lines: what happened and what to do. Only a bug keeps its stack trace. `variable` is the setting

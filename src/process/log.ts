@@ -33,7 +33,7 @@ export async function openLog(level: string): Promise<Logger> {
  * Writes the lines of a few milliseconds together: a system call for each would cost as much as the rest of a log line. Drops those
  * that cannot be written.
  *
- * Not pino's own destination: if the disk is full when the process exits, it retries forever (`flushSync` in sonic-boom), and
+ * Pino's own destination would hang: if the disk is full when the process exits, it retries forever (`flushSync` in sonic-boom), and
  * if no one reads a pipe, its write blocks a thread that Node waits for.
  */
 function standardOutput(): Destination {

@@ -1,7 +1,4 @@
-import { constants } from 'node:os'
 import type { Logger } from 'pino'
-import { exitCodes, HOW_TO_FIND_OUT } from './exit-codes.ts'
-import { report } from './terminal.ts'
 
 /** npm forwards a Ctrl-C that the terminal has already sent: within this time, it is the same signal. */
 const DUPLICATE_SIGNAL_MS = 200
@@ -10,7 +7,7 @@ const DUPLICATE_SIGNAL_MS = 200
 const stopSignals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP']
 
 /** Calls a function on each stop signal that does not repeat the one before. */
-function onStopSignal(act: (signal: NodeJS.Signals) => void): void {
+export function onStopSignal(act: (signal: NodeJS.Signals) => void): void {
   let last = Number.NEGATIVE_INFINITY
   for (const signal of stopSignals) {
     process.on(signal, () => {
@@ -50,54 +47,4 @@ export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Prom
     log.info(`${signal}: stopping`)
     void stop(0)
   })
-}
-
-/** A signal interrupted the command, which has rolled back its changes. */
-export class InterruptedError extends Error {
-  override readonly name = 'InterruptedError'
-  readonly exitCode: number
-
-  constructor(signal: NodeJS.Signals) {
-    super('interrupted; nothing was changed')
-    this.exitCode = exitCodeOf(signal)
-  }
-}
-
-/** Aborts a command on SIGINT, SIGTERM or SIGHUP. From the commit on, and as the second one, a signal exits at once. */
-export function abortOnSignals() {
-  const controller = new AbortController()
-  let phase: 'work' | 'commit' | 'committed' = 'work'
-  onStopSignal((signal) => {
-    if (phase === 'committed') {
-      report('inventory: interrupted after the commit; the change remains')
-      process.exit(exitCodeOf(signal))
-    }
-    if (phase === 'commit') {
-      report(
-        `inventory: interrupted during the commit; it is unknown whether anything was changed. ${HOW_TO_FIND_OUT}`,
-      )
-      // Else the kernel would go on sending a COMMIT that was lost on the way.
-      controller.abort()
-      process.exit(exitCodes.outcomeUnknown)
-    }
-    if (controller.signal.aborted) process.exit(exitCodeOf(signal))
-    controller.abort(new InterruptedError(signal))
-  })
-  return {
-    /** Aborts on the first signal, before the commit with an InterruptedError. */
-    signal: controller.signal,
-    /** Call it when the commit begins. */
-    onCommit(commit: Promise<void>) {
-      phase = 'commit'
-      void commit.then(
-        () => (phase = 'committed'),
-        () => {},
-      )
-    },
-  }
-}
-
-/** The exit code that shells report for a process that a signal has terminated. */
-function exitCodeOf(signal: NodeJS.Signals): number {
-  return 128 + constants.signals[signal]
 }

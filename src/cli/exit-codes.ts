@@ -9,10 +9,6 @@ export const exitCodes = {
   outputClosed: 141,
 } as const
 
-/** How an operator finds out whether a change was made. */
-export const HOW_TO_FIND_OUT =
-  'To find out, run "inventory migrate status", "inventory keys list --all", or the import again with --dry-run.'
-
 /** The exit codes, for the help text. */
 export const exitCodeHelp = `
 Exit codes:
