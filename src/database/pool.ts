@@ -51,7 +51,10 @@ type Deadline = ReturnType<typeof deadlineIn>
 /** Returns a time limit for PostgreSQL, which begins again when it is extended. */
 function deadlineIn(ms: number) {
   let timer: NodeJS.Timeout | undefined
-  const expired = new Promise<void>((resolve) => (timer = setTimeout(resolve, ms)))
+  const expired = new Promise<void>((resolve) => {
+    // pg-pool never serves who still waits for a connection when it ends: that must not keep the process running.
+    timer = setTimeout(resolve, ms).unref()
+  })
   return {
     /** Waits for `work`, which has this outcome if it is late. */
     within: <Result>(work: Promise<Result>, outcome: Outcome) => {
@@ -190,7 +193,8 @@ export function createPool(options: PoolOptions) {
 
     /**
      * Runs a statement without parameters, or several in one message and one transaction, and calls `onRow`, which must not throw, with
-     * each row as it arrives. The snapshot of a statement is taken after it got its locks. Throws what `query` throws; the time limit for a response applies to each row.
+     * each row as it arrives. The snapshot of a statement is taken after it got its locks. Throws what `query` throws; the time limit for
+     * a response applies to each row.
      */
     readRows(text: string, onRow: (row: TextRow) => void): Promise<void> {
       const inOneTransaction = [...session.settings, text].join(';\n')
