@@ -102,8 +102,8 @@ export class PendingUpdates {
 
   onSlow(batch: Batch): void {
     assert(!batch.isSlow, 'a batch becomes slow once')
-    batch.isSlow = true
     this.#restrict(batch, MAX_BATCH_SIZE)
+    batch.isSlow = true
   }
 
   /** @param undecided the updates without an outcome */
@@ -157,8 +157,11 @@ export class PendingUpdates {
     }
   }
 
-  #restrict({ updates }: Batch, limit: number): void {
-    if (!this.isIndividual) this.#keys.restrict(updates, limit)
+  #restrict({ updates, isSlow }: Batch, limit: number): void {
+    if (this.isIndividual) return
+    // A key that is no longer apart, though this batch has set it apart, has had fast updates since.
+    const restricted = isSlow ? updates.filter((update) => this.#keys.isApart(findKey(update))) : updates
+    this.#keys.restrict(restricted, limit)
   }
 
   #end({ key }: Batch): void {
