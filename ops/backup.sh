@@ -2,7 +2,7 @@
 # Backs up the database of docker-compose.yml, in the profile "backup":
 #   backup.sh every           write a backup whenever the newest is BACKUP_INTERVAL_HOURS hours old; the container runs this
 #   backup.sh now             write one backup
-#   backup.sh list            list the backups, the newest last, by the time in their names, which is UTC
+#   backup.sh list            list the backups, the newest last, by the time in their names, which is UTC and not in the future
 #   backup.sh drill [file]    restore the backup, or the newest, into a scratch database, count its rows, and drop it
 #   backup.sh restore [file]  replace the database with the backup, or the newest; the former one stays under another name
 #   backup.sh settings        fail if a setting is wrong
@@ -19,41 +19,30 @@ query() {
   psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --dbname="$1" --command="$2"
 }
 
-# Prints the name of a backup of so many seconds ago. The names sort by time, which that of a file system may not: its clock may be wrong.
+# Lists the files with names of backups, or with an argument those that have more in their names.
+files() { ls -p | grep -xE "inventory-[0-9]{8}T[0-9]{6}Z\.dump${1:-}"; }
+
+# Passes on the names that sort up to, or after, that of a backup of so many seconds ago.
 make_name() { date -u -d "@$(($(date +%s) - $1))" +inventory-%Y%m%dT%H%M%SZ.dump; }
-
-# Lists the backups of this script, or with an argument the files that have more in their names.
-files() { find . -maxdepth 1 -type f | sed 's|^\./||' | grep -xE "inventory-[0-9]{8}T[0-9]{6}Z\.dump${1:-}" | sort; }
-
-# Passes on the names of backups that are at least, or less than, so many seconds old.
 older() { awk -v limit="$(make_name "$1")" '$0 <= limit'; }
 newer() { awk -v limit="$(make_name "$1")" '$0 > limit'; }
 
-# The clock was ahead when those with a time in the future were written, so they are not the newest.
-list() {
-  files | newer 0
-  files | older 0
-}
+# The clock was ahead when a file with a time in the future was written, so that is not the newest.
+list() { files | older 0; }
 
-is_newest_within() { files | older 0 | newer "$1" | grep -q .; }
+is_newest_within() { list | newer "$1" | grep -q .; }
 
 now() {
-  name=$(make_name 0)
+  time=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+  name=inventory-$(echo "$time" | tr -d :-).dump
   # Another container may write a backup in the same second.
   part=$(mktemp "$name.part.XXXXXX")
   # If it fails, so that failed backups do not fill the disk.
   trap 'rm -f "$part"' EXIT
   echo "backup.sh: writing $name"
   pg_dump --format=custom --file="$part"
-  # Keep the older backups unless this one can be read.
-  pg_restore --list "$part" >/dev/null
-  while [ -e "$name" ]; do
-    sleep 1
-    name=$(make_name 0)
-  done
   mv "$part" "$name"
   # For `inventory status` and the metrics: every role can read it, and no dump contains it.
-  time=$(echo "$name" | sed -E 's/.*-(....)(..)(..T..)(..)(..Z).*/\1-\2-\3:\4:\5/')
   query inventory "COMMENT ON DATABASE inventory IS 'Last backup: $time'"
   files | older "$((BACKUP_KEEP_DAYS * 86400))" | xargs rm -f
   # What a killed container left. A younger one may belong to another container that is writing it now.
@@ -128,14 +117,13 @@ case "${1:-}" in
     "$1"
     ;;
   every)
+    # In a process of its own, because a shell ignores `set -e` in a function whose failure is handled.
     while true; do
-      if is_newest_within "$((BACKUP_INTERVAL_HOURS * 3600))"; then
-        sleep 60
-      # In a process of its own, because a shell ignores `set -e` in a function whose failure is handled.
-      elif ! sh "$0" now; then
+      if ! is_newest_within "$((BACKUP_INTERVAL_HOURS * 3600))" && ! sh "$0" now; then
         echo 'backup.sh: the backup failed; retrying in 10 minutes' >&2
-        sleep 600
+        sleep 540
       fi
+      sleep 60
     done
     ;;
   *)
