@@ -48,12 +48,12 @@ const ID = `left(encode(key.digest, 'hex'), 12)`
 const API_KEY = `${ID} AS id, key.name, ${STATE} AS state, key.is_read_only AS "readOnly",
   ${isoTime('key.created_at')} AS "createdAt", ${isoTime('key.expires_at')} AS "expiresAt", ${isoTime('key.revoked_at')} AS "revokedAt"`
 
-/** Creates a key. `lifetime` is in seconds; without it, it never expires. Returns undefined if an active key has the name. */
+/** Creates a key. Without `lifetime`, an interval of PostgreSQL, it never expires. Returns undefined if an active key has the name. */
 export async function createKey(
   database: StatementRunner,
   name: string,
   digest: string,
-  lifetime?: number,
+  lifetime?: string,
   isReadOnly = false,
 ): Promise<ApiKey | undefined> {
   // Frees the name of an expired key. The count makes PostgreSQL complete that update before the insert.
@@ -64,7 +64,7 @@ export async function createKey(
        RETURNING 1
      )
      INSERT INTO api_keys AS key (name, digest, expires_at, is_read_only)
-     SELECT $1, decode($2, 'hex'), now() + make_interval(secs => $3), $4 FROM (SELECT count(*) FROM freed) AS freed_count
+     SELECT $1, decode($2, 'hex'), now() + $3::interval, $4 FROM (SELECT count(*) FROM freed) AS freed_count
      ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING
      RETURNING ${API_KEY}`,
     [name, digest, lifetime ?? null, isReadOnly],
@@ -74,20 +74,20 @@ export async function createKey(
 
 /**
  * Replaces the active key of the name with a new one, which has its permissions and, unless `lifetime` is given, its lifetime, and
- * revokes the old one after `overlap` seconds; those that are still ending, at once, so at most two keys of a name are valid. Returns
+ * revokes the old one after the interval `overlap`; those that are still ending, at once, so at most two keys of a name are valid. Returns
  * undefined if no key of the name is active. Needs a transaction.
  */
 export async function rotateKey(
   transaction: StatementRunner,
   name: string,
   digest: string,
-  overlap: number,
-  lifetime?: number,
+  overlap: string,
+  lifetime?: string,
 ): Promise<ApiKey | undefined> {
   await lockKeys(transaction, name)
   const [row] = await transaction.query<ApiKey>(
     `WITH old AS (
-       UPDATE api_keys AS key SET revoked_at = now() + make_interval(secs => $3)
+       UPDATE api_keys AS key SET revoked_at = now() + $3::interval
        WHERE key.name = $1 AND key.revoked_at IS NULL AND ${IS_ACTIVE}
        RETURNING key.name, key.is_read_only, CASE
          WHEN key.expires_at < '9999-01-01' AND isfinite(key.created_at) THEN key.expires_at - key.created_at END AS lifetime
@@ -95,7 +95,7 @@ export async function rotateKey(
        UPDATE api_keys AS key SET revoked_at = now() FROM old WHERE key.name = old.name AND key.revoked_at > now()
      )
      INSERT INTO api_keys AS key (name, digest, expires_at, is_read_only)
-     SELECT $1, decode($2, 'hex'), now() + coalesce(make_interval(secs => $4), old.lifetime), old.is_read_only FROM old
+     SELECT $1, decode($2, 'hex'), now() + coalesce($4::interval, old.lifetime), old.is_read_only FROM old
      RETURNING ${API_KEY}`,
     [name, digest, overlap, lifetime ?? null],
   )

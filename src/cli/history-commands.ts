@@ -10,9 +10,8 @@ import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
 import { report } from '../process/terminal.ts'
 import { matching, readLifetime } from './arguments.ts'
 import { change, read } from './database.ts'
-import { exitCodes } from './exit-codes.ts'
-import { CommandFailure } from './failure.ts'
-import { abortOnSignals, InterruptedError } from './interruption.ts'
+import { exitCodes } from './failure.ts'
+import { abortOnSignals } from './interruption.ts'
 import { formatNumber, print, printableChunks, writeOutput } from './output.ts'
 import { withProgress } from './progress.ts'
 
@@ -72,28 +71,22 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .description('delete old changes in small transactions, oldest first; run it as the owner of the tables')
     .requiredOption('--keep <duration>', 'keep changes younger than this, such as 90d', readLifetime)
     .addHelpText('after', '\nExample:\n  inventory history prune --keep 90d')
-    .action(async ({ keep }: { keep: number }) => {
+    .action(async ({ keep }: { keep: string }) => {
       const url = await databaseUrl()
       // Without `onCommit`: after one chunk, others follow.
-      const { signal, onWait } = abortOnSignals()
+      const { signal, onWait } = abortOnSignals('the other changes remain')
       const database: StatementRunner = {
         query: (text, values) =>
           inTransaction({ url, signal, onWait }, (transaction) => transaction.query(text, values)),
       }
       let deleted = 0
-      const countDeleted = (): string =>
-        `${formatNumber(deleted)} ${deleted === 1 ? 'change' : 'changes'} deleted`
+      const countDeleted = () => `${formatNumber(deleted)} ${deleted === 1 ? 'change' : 'changes'} deleted`
       try {
         await withProgress(countDeleted, async () => {
           for await (const count of pruneHistory(database, keep)) deleted += count
         })
-      } catch (error) {
-        if (error instanceof InterruptedError)
-          throw new CommandFailure(`interrupted; ${countDeleted()}`, error.exitCode)
-        // A chunk whose outcome is unknown is not among them.
-        report(`inventory: at least ${countDeleted()}`)
-        throw error
+      } finally {
+        await print(countDeleted())
       }
-      await print(countDeleted())
     })
 }

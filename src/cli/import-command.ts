@@ -1,5 +1,4 @@
 import { createReadStream, fstatSync, openSync } from 'node:fs'
-import { stat } from 'node:fs/promises'
 import { addAbortSignal } from 'node:stream'
 import { type Command, Option } from 'commander'
 import { hasReason } from '../database/statement-error.ts'
@@ -10,8 +9,7 @@ import { checkStaged, stageCsv } from '../inventory/transfer/staging.ts'
 import { report } from '../process/terminal.ts'
 import { integerFrom } from './arguments.ts'
 import { change } from './database.ts'
-import { exitCodes } from './exit-codes.ts'
-import { CommandFailure, unconfirmed } from './failure.ts'
+import { CommandFailure, exitCodes, unconfirmed } from './failure.ts'
 import { formatNumber, print } from './output.ts'
 import { withProgress } from './progress.ts'
 
@@ -43,7 +41,7 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
     .addHelpText('after', '\nExample:\n  inventory import stock.csv --dry-run')
     .action(async (file: string, options: ImportOptions) => {
       const { mode, dryRun } = options
-      const source = await openSource(file, options.rows)
+      const source = openSource(file, options.rows)
       try {
         const url = await databaseUrl()
         const counts = await importFrom(source, url, options).catch(explainRefusal(source.name))
@@ -58,7 +56,7 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
 }
 
 async function importFrom(
-  source: Awaited<ReturnType<typeof openSource>>,
+  source: ReturnType<typeof openSource>,
   url: string,
   { rows: expectedRows, mode, dryRun, allowRemovals }: ImportOptions,
 ): Promise<ImportCounts> {
@@ -119,15 +117,14 @@ function explainRefusal(name: string): (error: unknown) => never {
  * Opens a file by its name, or standard input by `-`. The end of a pipe does not prove that all of it arrived: the operator must know
  * the number of its rows.
  *
- * @throws {CommandFailure} if it is a folder, standard input with an unknown number of rows, or a pipe by its name
- * @throws the error of a system call; the stream reports others
+ * @throws {CommandFailure} if it is standard input with an unknown number of rows, or a pipe by its name
+ * @throws the error of a system call; the stream reports others, such as that of a folder
  */
-async function openSource(file: string, expectedRows: number | undefined) {
+function openSource(file: string, expectedRows: number | undefined) {
   const isStandardInput = file === '-'
-  const status = isStandardInput ? fstatSync(0) : await stat(file)
-  if (status.isDirectory())
-    throw new CommandFailure(`${file} is a folder. Nothing was done.`, exitCodes.wrongUsage)
-  const isPipe = !status.isFile()
+  const fd = isStandardInput ? 0 : openSync(file, 'r')
+  const opened = fstatSync(fd)
+  const isPipe = !opened.isFile() && !opened.isDirectory()
   if (isPipe && (!isStandardInput || expectedRows === undefined)) {
     throw new CommandFailure(
       'Nothing was done, because only the end of a file proves that all of it arrived. For a pipe, add the number of its rows without the header:',
@@ -135,13 +132,6 @@ async function openSource(file: string, expectedRows: number | undefined) {
       [PIPE_EXAMPLE],
     )
   }
-  const fd = isStandardInput ? 0 : openSync(file, 'r')
-  const state = (): string => {
-    const { size, mtimeNs } = fstatSync(fd, { bigint: true })
-    return `${size} ${mtimeNs}`
-  }
-  const opened = state()
-  const { size } = fstatSync(fd)
   // Stays open until it is destroyed, as standard input does.
   const stream = isStandardInput ? process.stdin : createReadStream(file, { fd, autoClose: false })
   // Whoever reads the stream gets the error, also an earlier one.
@@ -151,8 +141,8 @@ async function openSource(file: string, expectedRows: number | undefined) {
     stream,
     isPipe,
     /** How much was read, such as "42 %, "; empty for a pipe, whose length is unknown. */
-    percentage: () => (isPipe ? '' : `${Math.floor((100 * stream.bytesRead) / size)} %, `),
+    percentage: () => (isPipe ? '' : `${Math.floor((100 * stream.bytesRead) / opened.size)} %, `),
     /** Whether another program has written to the file since. */
-    hasChanged: () => !isPipe && state() !== opened,
+    hasChanged: () => !isPipe && fstatSync(fd).mtimeMs !== opened.mtimeMs,
   }
 }

@@ -1,31 +1,22 @@
-import { constants } from 'node:os'
 import { HOW_TO_FIND_OUT } from '../process/explain.ts'
 import { onStopSignal } from '../process/signals.ts'
 import { report } from '../process/terminal.ts'
-import { exitCodes } from './exit-codes.ts'
-
-/** A signal interrupted the command, which has rolled back its changes. */
-export class InterruptedError extends Error {
-  override readonly name = 'InterruptedError'
-  readonly exitCode: number
-
-  constructor(signal: NodeJS.Signals) {
-    super('interrupted; nothing was changed')
-    this.exitCode = toExitCode(signal)
-  }
-}
+import { exitCodes, InterruptedError } from './failure.ts'
 
 /**
  * Aborts a command on SIGINT, SIGTERM or SIGHUP. From the commit on, and as the second one, a signal exits at once. Returns the options
  * of the command's transaction, which also report the locks that it waits for.
+ *
+ * @param consequence of an interruption before the commit
  */
-export function abortOnSignals() {
+export function abortOnSignals(consequence = 'nothing was changed') {
   const controller = new AbortController()
   let phase: 'work' | 'commit' | 'committed' = 'work'
   onStopSignal((signal) => {
+    const interruption = new InterruptedError(signal, consequence)
     if (phase === 'committed') {
       report('inventory: interrupted after the commit; the change remains')
-      process.exit(toExitCode(signal))
+      process.exit(interruption.exitCode)
     }
     if (phase === 'commit') {
       report(
@@ -35,8 +26,8 @@ export function abortOnSignals() {
       controller.abort()
       process.exit(exitCodes.outcomeUnknown)
     }
-    if (controller.signal.aborted) process.exit(toExitCode(signal))
-    controller.abort(new InterruptedError(signal))
+    if (controller.signal.aborted) process.exit(interruption.exitCode)
+    controller.abort(interruption)
   })
   return {
     /** Aborts on the first signal, before the commit with an InterruptedError. */
@@ -53,9 +44,4 @@ export function abortOnSignals() {
       report(`inventory: ${description}`)
     },
   }
-}
-
-/** The exit code that shells report for a process that a signal has terminated. */
-function toExitCode(signal: NodeJS.Signals): number {
-  return 128 + constants.signals[signal]
 }

@@ -1,4 +1,4 @@
-import { type Command, Option } from 'commander'
+import type { Command } from 'commander'
 import { hashApiKey, makeApiKey } from '../api-keys/key.ts'
 import { type ApiKey, createKey, listKeys, revokeKeys, rotateKey } from '../api-keys/stored-keys.ts'
 import type { Transaction } from '../database/admin/transaction.ts'
@@ -24,7 +24,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .option('--expires <duration>', 'let the key expire after this time, such as 90d or 24h', readLifetime)
     .option('--read-only', 'let the key list the stock, but not change it')
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
-    .action(async (options: { name: string; expires?: number; readOnly?: true }) => {
+    .action(async (options: { name: string; expires?: string; readOnly?: true }) => {
       const { name, expires, readOnly } = options
       const exists = `A key named "${name}" already exists. Replace it with "inventory keys rotate ${name}", or revoke it first.`
       await issueKey(await databaseUrl(), exists, (transaction, digest) =>
@@ -66,18 +66,14 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .command('rotate')
     .description('create a new key for a name and print it; the old one is revoked after an overlap')
     .argument('<name>', 'name of the key')
-    .addOption(
-      new Option('--overlap <duration>', 'keep the old key valid for this time')
-        .argParser(readDuration)
-        .default(86_400, '24h'),
-    )
+    .option('--overlap <duration>', 'keep the old key valid for this time', readDuration, '24h')
     .option(
       '--expires <duration>',
       'let the new key expire after this time; the default is the lifetime of the old one',
       readLifetime,
     )
     .addHelpText('after', '\nExample:\n  inventory keys rotate billing --overlap 24h')
-    .action(async (name: string, { overlap, expires }: { overlap: number; expires?: number }) => {
+    .action(async (name: string, { overlap, expires }: { overlap: string; expires?: string }) => {
       await issueKey(await databaseUrl(), noActiveKey(name), (transaction, digest) =>
         rotateKey(transaction, name, digest, overlap, expires),
       )

@@ -2,8 +2,7 @@ import { once } from 'node:events'
 import { pipeline } from 'node:stream/promises'
 import { TextDecoder } from 'node:util'
 import { printableText } from '../process/terminal.ts'
-import { exitCodes } from './exit-codes.ts'
-import { CommandFailure } from './failure.ts'
+import { CommandFailure, exitCodes } from './failure.ts'
 
 /** Writes lines to standard output, and resolves when the system has accepted them. Throws a CommandFailure. */
 export function print(...lines: readonly string[]): Promise<void> {

@@ -1,9 +1,12 @@
+import { CommanderError } from 'commander'
 import { readEnvironment } from '../config/environment.ts'
 import { loadOperatorDatabase } from '../config/load-config.ts'
 import { OperatorError } from '../database/operator-error.ts'
+import { StatementError } from '../database/statement-error.ts'
+import { explain } from '../process/explain.ts'
+import { report } from '../process/terminal.ts'
 import { commandLine } from './command-line.ts'
-import { reportFailure } from './failure.ts'
-import { InterruptedError } from './interruption.ts'
+import { CommandFailure, exitCodes, InterruptedError } from './failure.ts'
 
 /** Runs a command, reports its failure on standard error, and sets the exit code of this process; an interruption exits. */
 export async function runCommand(args: readonly string[]): Promise<void> {
@@ -31,4 +34,16 @@ export async function runCommand(args: readonly string[]): Promise<void> {
     // Output that nobody reads would keep the process running.
     if (error instanceof InterruptedError) process.exit()
   }
+}
+
+/** Reports why a command failed, and returns the exit code. `variable` is the setting with the address of the database. */
+function reportFailure(error: unknown, variable: string | undefined): number {
+  // Commander has already printed the usage error, or the help that was asked for.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? exitCodes.done : exitCodes.wrongUsage
+  const [message, ...details] = explain(error, variable)
+  if (message) report(`inventory: ${message}`, ...details)
+  if (error instanceof CommandFailure) return error.exitCode
+  return error instanceof StatementError && error.outcome === 'unknown'
+    ? exitCodes.outcomeUnknown
+    : exitCodes.failed
 }

@@ -6,7 +6,7 @@ import { hasTable, knownMigrations, listNames, migrationRecords } from '../datab
 import type { StatementRunner } from '../database/statement.ts'
 import { stockLevels } from '../inventory/reports/stock-levels.ts'
 import { read } from './database.ts'
-import { exitCodes } from './exit-codes.ts'
+import { exitCodes } from './failure.ts'
 import { printJson, printTable } from './output.ts'
 
 /** Adds `inventory status`. */

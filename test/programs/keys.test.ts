@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto'
 import t, { type Test } from 'tap'
 import type { ApiKey } from '../../src/api-keys/stored-keys.ts'
-import { readDuration } from '../../src/cli/arguments.ts'
 import { startApp } from '../support/app.ts'
 import { inventory, succeed } from '../support/command.ts'
 import { addEntries, addKey, testDatabase } from '../support/database.ts'
@@ -93,14 +92,14 @@ t.test('revoke revokes the key with an id, or every key of a name', async (t) =>
 
 t.test('rotate makes a key of the same lifetime, and the old one ends after the overlap', async (t) => {
   const { database, keys } = await setUp(t)
-  const old = await keys('create --name billing --expires 90d')
-  const { stdout, stderr } = await keys('rotate billing --overlap 12h')
+  const old = await keys('create --name billing --expires 2w')
+  const { stdout, stderr } = await keys('rotate billing --overlap 30m')
   t.match(stdout, /^inv_[A-Za-z0-9]{49}\n$/)
   t.not(stdout, old.stdout)
   t.match(stderr, /^The key billing .* expires .*Z\. It is shown/)
   const spans = await database.query(
-    `SELECT expires_at - created_at = interval '90 days' AS lifetime,
-            revoked_at - now() BETWEEN interval '11:59' AND interval '12:00' AS overlap
+    `SELECT expires_at - created_at = interval '14 days' AS lifetime,
+            revoked_at - now() BETWEEN interval '00:29' AND interval '00:30' AS overlap
      FROM api_keys ORDER BY created_at`,
   )
   const lifetime = 't'
@@ -142,16 +141,15 @@ t.test('an infinite time, or one before Christ, concerns its own key only, and i
     t.match(await keys(`rotate ${name}`), { code: 0, stderr: /does not expire/ }, name)
 })
 
-t.test('durations are whole numbers of a unit; wrong values are refused', async (t) => {
-  t.strictSame(['90d', '24h', '30m', '2w', '0d'].map(readDuration), [7_776_000, 86_400, 1800, 1_209_600, 0])
+t.test('wrong values are refused', async (t) => {
   for (const [command, message] of [
     ['create', /required option '--name <name>' not specified/],
     ['create --name a.b', /1 to 64 letters, digits, hyphens and underscores/],
-    ['create --name x --expires 0d', /greater than zero/],
+    ['create --name x --expires 0d', /a whole number from 1 to 9999/],
     ['create --name x --expires soon', /such as 90d or 24h/],
     ['create --name x --expires -1d', /such as 90d or 24h/],
     ['rotate x --overlap 24', /such as 90d or 24h/],
-    ['create --name x --expires 20160m', /at most four digits/],
+    ['create --name x --expires 20160m', /a whole number from 1 to 9999/],
   ] as const) {
     const outcome = await inventory(t, 'postgres://nobody@127.0.0.1:1/none', `keys ${command}`)
     t.match(outcome, { code: 2, stdout: '', stderr: message }, command)

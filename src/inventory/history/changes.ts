@@ -26,8 +26,8 @@ export const HISTORY_TABLE: TableShape = {
 export interface ChangeFilter {
   /** A decimal integer. */
   readonly petId?: string | undefined
-  /** Only changes of the last seconds. */
-  readonly since?: number
+  /** Only changes of this interval of PostgreSQL before now. */
+  readonly since?: string
   /** The name of the API key or of the database role. */
   readonly by?: string
 }
@@ -63,7 +63,7 @@ export function copyChanges({ petId, since, by }: ChangeFilter, asJson: boolean)
     'true',
     petId !== undefined && `(change.pet_id = ${petId} OR change.pet_id IS NULL)`,
     by !== undefined && `${pg.escapeLiteral(by)} IN (change.key_name, change.role)`,
-    since !== undefined && `change.changed_at >= now() - interval '${since} s'`,
+    since !== undefined && `change.changed_at >= now() - interval ${pg.escapeLiteral(since)}`,
   ].filter((condition) => condition !== false)
   return `COPY (
     SELECT ${asJson ? JSON_LINE : TABLE_LINE} FROM inventory_history AS change

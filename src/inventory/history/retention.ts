@@ -5,13 +5,13 @@ import type { StatementRunner } from '../../database/statement.ts'
 const BATCH_CHANGES = 10_000
 
 /**
- * Deletes the changes that are older than `keep` seconds, in the order of their statements, and yields their number after each
+ * Deletes the changes that are older than an interval of PostgreSQL, in the order of their statements, and yields their number after each
  * batch. Needs the owner of the tables.
  *
  * @param database runs each statement in a transaction of its own, so that what is deleted stays deleted if it is interrupted
  */
-export async function* pruneHistory(database: StatementRunner, keep: number): AsyncGenerator<number> {
-  const isOld = 'change.changed_at < now() - make_interval(secs => $1)'
+export async function* pruneHistory(database: StatementRunner, keep: string): AsyncGenerator<number> {
+  const isOld = 'change.changed_at < now() - $1::interval'
   // Newer changes can have smaller ids, as those of a long transaction. The sum keeps PostgreSQL from walking through the index.
   const { last } = onlyRow(
     await database.query<{ last: bigint | null }>(
