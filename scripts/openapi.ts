@@ -8,7 +8,6 @@ import { requestLimits } from '../src/database/time-limits.ts'
 import { appTimeouts, buildApp } from '../src/http/app.ts'
 import { listReader } from '../src/inventory/list/reads/reader.ts'
 import { updateRepository } from '../src/inventory/updates/repository.ts'
-import { InventoryMetrics } from '../src/metrics/inventory-metrics.ts'
 import { requestMetrics } from '../src/metrics/request-metrics.ts'
 
 // Never connects, because no statement is sent.
@@ -18,14 +17,13 @@ const database = createPool({
   limits: requestLimits,
   onConnectionLost: () => {},
 })
-const register = new Registry()
 const app = await buildApp({
   version,
   logger: pino({ level: 'silent' }),
   apiKeys: { find: () => undefined },
   inventory: { reader: listReader(database), repository: updateRepository(database, database) },
   readiness: async () => undefined,
-  metrics: { requests: requestMetrics(register), inventory: new InventoryMetrics(register) },
+  metrics: requestMetrics(new Registry()),
   publicUrls: [],
   trustProxy: [],
   timeouts: appTimeouts,

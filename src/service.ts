@@ -2,15 +2,11 @@ import { setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { Registry } from 'prom-client'
 import { ApiKeyCache, apiKeyIntervals } from './api-keys/cache.ts'
-import { findKeyEnds } from './api-keys/stored-keys.ts'
 import type { Config } from './config/load-config.ts'
-import { lastBackup } from './database/admin/server-status.ts'
 import { createReadiness } from './database/readiness.ts'
 import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
 import { listReader } from './inventory/list/reads/reader.ts'
-import { stockSample } from './inventory/reports/stock-sample.ts'
 import { updateRepository } from './inventory/updates/repository.ts'
-import { InventoryMetrics } from './metrics/inventory-metrics.ts'
 import { requestMetrics } from './metrics/request-metrics.ts'
 import { serviceMetrics } from './metrics/service-metrics.ts'
 import { createPools, databaseLimits } from './service/pools.ts'
@@ -65,20 +61,13 @@ export async function startService(
     inventory: { reader: listReader(lists), repository: updateRepository(requests, probe) },
     tracing,
     readiness,
-    metrics: { requests: requestMetrics(register), inventory: new InventoryMetrics(register) },
+    metrics: requestMetrics(register),
     publicUrls,
     trustProxy,
     timeouts: timings.app,
     ...overrides,
   })
-  const metrics = serviceMetrics(register, {
-    notReadyKind: async () => (await readiness())?.kind,
-    stock: stockSample(requests),
-    lastBackup: () => lastBackup(probe).catch(() => undefined),
-    pools: { requests, lists, probe },
-    keysReadAt: () => apiKeys.refreshedAt,
-    endsOfKeys: () => findKeyEnds(probe).catch(() => undefined),
-  })
+  const metrics = serviceMetrics(register, { readiness, apiKeys, pools: { requests, lists, probe } })
   const close = async (): Promise<void> => {
     await app.close()
     await Promise.race([

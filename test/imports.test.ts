@@ -14,7 +14,7 @@ const levels: readonly (readonly string[])[] = [
   ['tracing'],
   ['inventory'],
   ['inventory/list', 'inventory/updates', 'inventory/transfer', 'inventory/reports'],
-  ['inventory/history', 'metrics/request-metrics.ts', 'metrics/inventory-metrics.ts'],
+  ['inventory/history', 'metrics/request-metrics.ts'],
   ['inventory/entry', 'api-keys'],
   ['database/admin'],
   ['database', 'contract'],

@@ -2,7 +2,6 @@ import fastify, { type FastifyBaseLogger } from 'fastify'
 import type { Readiness } from '../database/readiness.ts'
 import { type InventoryOptions, inventoryRoutes } from '../inventory/routes.ts'
 import { updateTimes } from '../inventory/updates/queue.ts'
-import type { InventoryMetrics } from '../metrics/inventory-metrics.ts'
 import type { RequestMetrics } from '../metrics/request-metrics.ts'
 import type { Tracing } from '../tracing/tracing.ts'
 import { toRoutedTarget } from './ambiguity.ts'
@@ -26,7 +25,7 @@ export interface AppOptions extends AuthenticationOptions {
   readonly version: string
   readonly inventory: Pick<InventoryOptions, 'reader' | 'repository'>
   readonly readiness: Readiness
-  readonly metrics: { readonly requests: RequestMetrics; readonly inventory: InventoryMetrics }
+  readonly metrics: RequestMetrics
   /** Absent if tracing is off. */
   readonly tracing?: Tracing | undefined
   /** Base addresses for the OpenAPI document, production first. */
@@ -55,8 +54,8 @@ export async function buildApp(options: AppOptions) {
     rewriteUrl: toRoutedTarget,
   })
   if (tracing) await app.register(tracing.requests)
-  await app.register(connections, { timeouts, metrics: metrics.requests, stopping })
-  await app.register(requestLog, { metrics: metrics.requests })
+  await app.register(connections, { timeouts, metrics, stopping })
+  await app.register(requestLog, { metrics })
   await app.register(errors)
   await app.register(refusals)
   await app.register(jsonBodies)
@@ -69,7 +68,7 @@ export async function buildApp(options: AppOptions) {
       v1.setNotFoundHandler(refuse)
       await v1.register(inventoryRoutes, {
         ...options.inventory,
-        metrics: metrics.inventory,
+        metrics,
         tracer: tracing?.batches,
         updateTimes: timeouts.updates,
       })

@@ -3,7 +3,7 @@ import { Type } from '@sinclair/typebox'
 import { ApiError, ErrorBody } from '../contract/api-error.ts'
 import { Reference } from '../contract/schema-types.ts'
 import { hasReason } from '../database/statement-error.ts'
-import type { InventoryMetrics } from '../metrics/inventory-metrics.ts'
+import type { RequestMetrics } from '../metrics/request-metrics.ts'
 import { entryTag, parseCondition } from './entry/condition.ts'
 import {
   InventoryItem,
@@ -24,7 +24,7 @@ import { SkippedRowError } from './updates/settle-made.ts'
 export interface InventoryOptions {
   readonly reader: ListReader
   readonly repository: UpdateRepository
-  readonly metrics: InventoryMetrics
+  readonly metrics: RequestMetrics
   /** Absent if tracing is off. */
   readonly tracer?: BatchTracer | undefined
   readonly updateTimes: UpdateTimes

@@ -2,20 +2,10 @@ import { hostname } from 'node:os'
 import { performance } from 'node:perf_hooks'
 import { Counter, collectDefaultMetrics, Gauge, type Registry } from 'prom-client'
 
-/** Omits metrics that rely on private functions of Node, and gauges that are named like counters. */
-const omittedMetrics = [
-  'nodejs_active_handles',
-  'nodejs_active_handles_total',
-  'nodejs_active_requests',
-  'nodejs_active_requests_total',
-  'nodejs_active_resources_total',
-]
-
 /** Adds the metrics of this process: prom-client's, the version, the event loop and the log. Call it once. */
 export function measureProcess(register: Registry, version: string, droppedLogLines: () => number): void {
   const registers = [register]
   collectDefaultMetrics({ register })
-  for (const name of omittedMetrics) register.removeSingleMetric(name)
   new Gauge({
     name: 'inventory_build_info',
     help: 'The version of the service and the name of its host; the value is always 1.',

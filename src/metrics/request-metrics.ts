@@ -1,6 +1,9 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
 
-/** Metrics of requests, which the HTTP server counts. Those named `http_` follow the OpenTelemetry semantic conventions. */
+/**
+ * Metrics of requests, lists and updates, which the HTTP server, the list and the update queue count. Those named `http_` follow the
+ * OpenTelemetry semantic conventions.
+ */
 export type RequestMetrics = ReturnType<typeof requestMetrics>
 
 /** Registers the metrics of requests. */
@@ -28,6 +31,23 @@ export function requestMetrics(register: Registry) {
       name: 'inventory_unavailable_total',
       help: 'Responses with 503, by cause.',
       labelNames: ['cause'],
+      registers,
+    }),
+    lists: new Counter({
+      name: 'inventory_lists_total',
+      help: 'Lists by what was read: all entries (read), the changed ones (changed), none (unchanged), or coalesced with another read (joined).',
+      labelNames: ['result'],
+      registers,
+    }),
+    waitingUpdates: new Gauge({
+      name: 'inventory_updates_waiting',
+      help: 'Updates waiting to be sent to PostgreSQL.',
+      registers,
+    }),
+    batches: new Histogram({
+      name: 'inventory_update_batch_size',
+      help: 'Updates in one batch, which is one statement.',
+      buckets: [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000],
       registers,
     }),
   }

@@ -1,6 +1,6 @@
 import type { FastifyBaseLogger } from 'fastify'
 import { hasReason } from '../../database/statement-error.ts'
-import type { InventoryMetrics } from '../../metrics/inventory-metrics.ts'
+import type { RequestMetrics } from '../../metrics/request-metrics.ts'
 import type { ActiveDownloads } from './delivery/active-downloads.ts'
 import { coalesceReads } from './reads/coalesce-reads.ts'
 import type { ListChanges, ListReader, ListState, ListValidator } from './reads/reader.ts'
@@ -40,7 +40,7 @@ const CHANGES_PAUSE_MS = 60_000
 export function inventoryList(
   reader: ListReader,
   downloads: ActiveDownloads,
-  metrics: InventoryMetrics,
+  metrics: RequestMetrics,
   log: FastifyBaseLogger,
 ): () => Promise<SerializedList> {
   const { lists } = metrics
@@ -102,7 +102,8 @@ export function inventoryList(
     const { list: former, state } = cached ?? {}
     const updated = former && state && (await update(former, state))
     const latest = updated ?? (await readWhole(former))
-    lists[updated === undefined ? 'read' : updated.state === state ? 'unchanged' : 'changed']++
+    const result = updated === undefined ? 'read' : updated.state === state ? 'unchanged' : 'changed'
+    lists.inc({ result })
     // An equal list stays, to keep its compressed representations.
     cached = former?.digest === latest.list.digest ? { list: former, state: latest.state } : latest
     return cached.list
@@ -119,7 +120,7 @@ export function inventoryList(
     }
   }
 
-  return coalesceReads(read, () => lists.joined++)
+  return coalesceReads(read, () => lists.inc({ result: 'joined' }))
 }
 
 function isSame(one: ListValidator, other: ListValidator): boolean {

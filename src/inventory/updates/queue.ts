@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers'
 import { setTimeout } from 'node:timers/promises'
 import type { Context } from '@opentelemetry/api'
-import type { InventoryMetrics } from '../../metrics/inventory-metrics.ts'
+import type { RequestMetrics } from '../../metrics/request-metrics.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import { type Batch, type BatchKind, PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
@@ -54,7 +54,7 @@ const MAX_IN_FLIGHT: Readonly<Record<BatchKind, number>> = { shared: 2, individu
  */
 export class UpdateQueue {
   readonly #repository: UpdateRepository
-  readonly #metrics: InventoryMetrics
+  readonly #metrics: RequestMetrics
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
   readonly #pending = new PendingUpdates()
@@ -66,7 +66,7 @@ export class UpdateQueue {
 
   constructor(
     repository: UpdateRepository,
-    metrics: InventoryMetrics,
+    metrics: RequestMetrics,
     tracer?: BatchTracer,
     times = updateTimes,
   ) {
@@ -129,7 +129,7 @@ export class UpdateQueue {
     this.#start('apart', () => pending.takeApart())
     this.#start('shared', () => pending.takeShared())
     this.#start('individual', () => pending.takeIndividual())
-    this.#metrics.waitingUpdates = pending.size
+    this.#metrics.waitingUpdates.set(pending.size)
   }
 
   /** Sends batches of a kind until as many as may be are in flight, or none is left to take. */

@@ -8,7 +8,7 @@ import type { QuantityUpdate } from '../../../src/inventory/updates/quantity-upd
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
 import type { StatementResult, UpdateRepository } from '../../../src/inventory/updates/repository.ts'
 import type { TableState } from '../../../src/inventory/updates/table-state.ts'
-import { InventoryMetrics } from '../../../src/metrics/inventory-metrics.ts'
+import { requestMetrics } from '../../../src/metrics/request-metrics.ts'
 import { until } from '../../support/eventually.ts'
 
 const HISTORIES = 400
@@ -113,7 +113,7 @@ for (const [limits, wait] of Object.entries(waits)) {
       const history = async (numbers: readonly number[]): Promise<void> => {
         const random = endless(numbers)
         const repository = new RandomRepository(random, isDistributed)
-        const metrics = new InventoryMetrics(new Registry())
+        const metrics = requestMetrics(new Registry())
         const queue = new UpdateQueue(repository, metrics, undefined, {
           wait,
           slow: 60_000,
@@ -138,7 +138,8 @@ for (const [limits, wait] of Object.entries(waits)) {
         }
         for (let left = MAX_ITERATIONS; settled < UPDATES && left > 0; left--) await setImmediate()
         if (settled < UPDATES) repository.errors.push(`${UPDATES - settled} updates have no outcome`)
-        if (metrics.waitingUpdates !== 0) repository.errors.push('Updates are still counted as waiting')
+        const [waiting] = (await metrics.waitingUpdates.get()).values
+        if (waiting?.value !== 0) repository.errors.push('Updates are still counted as waiting')
         if (repository.errors.length > 0) throw new Error(repository.errors.join('; '))
       }
       const numbers = fc.array(fc.nat({ max: 10_000 }), { minLength: 300, maxLength: 300 })
@@ -166,7 +167,7 @@ t.test(
         return rejected
       }
       const timeouts = { wait: 60_000, slow: 60_000, check: 1, retry: 1 }
-      const queue = new UpdateQueue(repository, new InventoryMetrics(new Registry()), undefined, timeouts)
+      const queue = new UpdateQueue(repository, requestMetrics(new Registry()), undefined, timeouts)
       const set = (name: string, petId: number) =>
         queue.set({ petId: BigInt(petId), quantity: 1, caller: { key: { name }, requestId: '' } })
       const updates = Array.from(keys, set)
@@ -197,7 +198,7 @@ t.test('a slow statement gives its place to the next batch, and its keys are apa
     return { kind: 'made', entries: new Map(entries) }
   }
   const times = { wait: 60_000, slow: 1, check: 1, retry: 1 }
-  const queue = new UpdateQueue(repository, new InventoryMetrics(new Registry()), undefined, times)
+  const queue = new UpdateQueue(repository, requestMetrics(new Registry()), undefined, times)
   let pets = 0n
   const set = (name: string) =>
     queue.set({ petId: pets++, quantity: 1, caller: { key: { name }, requestId: '' } })
@@ -237,7 +238,7 @@ t.test('an update behind a slow one is late, and not locked by another transacti
     return { kind: 'made', entries: new Map([[1n, { petId: 1n, quantity: 1, status: 'sold' }]]) }
   }
   const times = { wait: 100, slow: 1, check: 1, retry: 1 }
-  const queue = new UpdateQueue(repository, new InventoryMetrics(new Registry()), undefined, times)
+  const queue = new UpdateQueue(repository, requestMetrics(new Registry()), undefined, times)
   const updates = Promise.allSettled([1, 2, 3].map((quantity) => queue.set({ petId: 1n, quantity })))
   await setTimeout(20)
   inFlight.shift()?.()

@@ -8,7 +8,7 @@ import { inventoryList } from '../../../../src/inventory/list/cached-list.ts'
 import { ActiveDownloads } from '../../../../src/inventory/list/delivery/active-downloads.ts'
 import { listReader } from '../../../../src/inventory/list/reads/reader.ts'
 import type { Representation } from '../../../../src/inventory/list/serialized/serialized-list.ts'
-import { InventoryMetrics } from '../../../../src/metrics/inventory-metrics.ts'
+import { requestMetrics } from '../../../../src/metrics/request-metrics.ts'
 import { startService } from '../../../support/app.ts'
 import { addMany } from '../../../support/database.ts'
 import { until } from '../../../support/eventually.ts'
@@ -97,7 +97,7 @@ t.test('a list waits for memory before it is read', async (t) => {
   await addMany(owner, 2000)
   const downloads = new ActiveDownloads({ budgetBytes: 0, timeoutMs: 100 })
   const log = pino({ level: 'silent' })
-  const list = inventoryList(listReader(pool), downloads, new InventoryMetrics(new Registry()), log)
+  const list = inventoryList(listReader(pool), downloads, requestMetrics(new Registry()), log)
   const { response } = await openResponse(t)
   downloads.add(await list(), response)
   const isCutOff: boolean[] = []
