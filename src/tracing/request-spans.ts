@@ -57,12 +57,11 @@ export function traceRequests(tracer: Tracer) {
         })
         const { traceId, spanId } = span.spanContext()
         request.log = request.log.child({ trace_id: traceId, span_id: spanId })
-        const requestContext = trace.setSpan(caller, span)
-        contexts.set(request, requestContext)
-        context.with(requestContext, done)
+        contexts.set(request, trace.setSpan(caller, span))
+        done()
       })
 
-      // A request that was queued or waited for its key continues in the context of the request that ended the wait.
+      // Here, and not before: a request that waited for its key would continue in the context of the one that ended the wait.
       app.addHook('preHandler', (request, _reply, done) => {
         context.with(contexts.get(request) ?? ROOT_CONTEXT, done)
       })

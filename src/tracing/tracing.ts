@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout } from 'node:timers/promises'
-import { context, DiagLogLevel, diag, propagation, trace } from '@opentelemetry/api'
+import { context, propagation, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
 import { globalErrorHandler, setGlobalErrorHandler, W3CTraceContextPropagator } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
@@ -13,9 +13,8 @@ import {
 import { BasicTracerProvider, BatchSpanProcessor, type SpanExporter } from '@opentelemetry/sdk-trace-base'
 import type { Logger } from 'pino'
 import type { Pool } from '../database/pool.ts'
-import { batchTracer } from './batches.ts'
 import { traceRequests } from './request-spans.ts'
-import { traceStatements } from './statement-spans.ts'
+import { batchTracer, traceStatements } from './statement-spans.ts'
 
 /** How long shutdown waits for the last spans to be sent. */
 const FLUSH_TIMEOUT_MS = 500
@@ -27,13 +26,7 @@ export type Tracing = ReturnType<typeof startTracing>
  * from the environment. Each failure to send spans is a warning in the log.
  */
 export function startTracing(version: string, log: Logger, exporter: SpanExporter = new OTLPTraceExporter()) {
-  const onError = (reason: string): void => log.warn({ reason }, 'OpenTelemetry reports an error')
-  const nothing = (): void => {}
-  diag.setLogger(
-    { error: onError, warn: nothing, info: nothing, debug: nothing, verbose: nothing },
-    { logLevel: DiagLogLevel.ERROR },
-  )
-  setGlobalErrorHandler((error) => log.warn({ reason: describeError(error) }, 'traces cannot be sent'))
+  setGlobalErrorHandler((err) => log.warn({ err }, 'traces cannot be sent'))
   const provider = new BasicTracerProvider({
     resource: defaultResource()
       .merge(
@@ -65,14 +58,4 @@ export function startTracing(version: string, log: Logger, exporter: SpanExporte
       ])
     },
   }
-}
-
-/** Describes an error in one line. The code of one of the exporter is the status of the collector's response. */
-function describeError(error: unknown): string {
-  // If the name of the collector has several addresses, the error itself has no message.
-  if (error instanceof AggregateError) return error.errors.map(describeError).join('; ')
-  const message = error instanceof Error ? error.message : String(error)
-  const isResponse = error instanceof Error && 'code' in error && typeof error.code === 'number'
-  const reason = isResponse ? `the collector replied with ${error.code} ${message}` : message
-  return reason.replaceAll(/\s+/g, ' ').trim()
 }

@@ -19,27 +19,17 @@ t.test('traces only where the variables of OpenTelemetry ask for it', async (t) 
 })
 
 t.test('what the exporter would drop is an error that names the variable, and not its value', async (t) => {
-  const rows = [
-    [
-      'ENDPOINT',
-      /an address/,
-      ['secret:4318', '10.0.0.5:4318', 'grpc://secret', 'http://secret ', 'http://:1'],
-    ],
-    [
-      'HEADERS',
-      /name=value/,
-      ['secret', 'a=', '=secret', 'a=b,secret', 'a=%zz', 'a=1;secret', 'a b=c', 'a=%0A'],
-    ],
-    ['CERTIFICATE', /a file/, ['/none/secret', '/']],
-    ['CLIENT_CERTIFICATE', /a file/, ['/none/secret']],
-    ['CLIENT_KEY', /a file/, ['/none/secret']],
-  ] as const
+  const addresses = ['secret:4318', '10.0.0.5:4318', 'grpc://secret', 'http://secret ', 'http://:1']
+  const headers = ['secret', 'a=', '=secret', 'a=b,secret', 'a=%zz', 'a=1;secret', 'a b=c', 'a=%0A']
   for (const prefix of ['OTEL_EXPORTER_OTLP_', 'OTEL_EXPORTER_OTLP_TRACES_']) {
-    for (const [suffix, expected, values] of rows) {
+    for (const [suffix, expected, values] of [
+      ['ENDPOINT', 'an address', addresses],
+      ['HEADERS', '.* name=value', headers],
+    ] as const) {
       const name = `${prefix}${suffix}`
       for (const value of values) {
         const { errors } = tracingSettings({ OTEL_TRACES_EXPORTER: 'otlp', [name]: value })
-        t.match(errors, [new RegExp(`^${name} must .*${expected.source}`)], value)
+        t.match(errors, [new RegExp(`^${name} must be ${expected}`)], value)
         t.equal(errors.length, 1, value)
         t.notMatch(errors.join(), 'secret', value)
         t.strictSame(tracingSettings({ OTEL_TRACES_EXPORTER: 'none', [name]: value }).errors, [])
@@ -49,7 +39,6 @@ t.test('what the exporter would drop is an error that names the variable, and no
       OTEL_TRACES_EXPORTER: 'otlp',
       [`${prefix}ENDPOINT`]: 'https://user:password@[::1]:4318/otlp',
       [`${prefix}HEADERS`]: 'authorization=Basic%20eA==, x-tenant = shop 7 ,',
-      [`${prefix}CERTIFICATE`]: 'package.json',
       [`${prefix}PROTOCOL`]: 'grpc',
     }
     t.strictSame(tracingSettings(usable), { isEnabled: true, errors: [] })
