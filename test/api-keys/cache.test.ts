@@ -17,7 +17,7 @@ async function openCache(t: Test, filters?: Parameters<typeof startRelay>[2]) {
 }
 
 /** The owner of a key, as the cache returns it. */
-const ownerOf = (name: string, key: string) => ({ name, id: hashApiKey(key).slice(0, 12) })
+const toOwner = (name: string, key: string) => ({ name, id: hashApiKey(key).slice(0, 12) })
 
 t.test('unknown keys cause at most a few queries a second', async (t) => {
   const reads = countingFilter('FROM api_keys')
@@ -42,16 +42,16 @@ t.test('a read costs what is in use, and not what the table has', async (t) => {
   }
   const { database, cache } = await openCache(t, { towardsClient })
   const key = await addKey(database, 'billing')
-  t.strictSame(await cache.find(key), ownerOf('billing', key))
-  const costOf = async (work: () => unknown): Promise<number> => {
+  t.strictSame(await cache.find(key), toOwner('billing', key))
+  const measureBytes = async (work: () => unknown): Promise<number> => {
     const before = bytes
     await work()
     return bytes - before
   }
-  const few = await costOf(() => cache.refresh())
+  const few = await measureBytes(() => cache.refresh())
   await database.query(`INSERT INTO api_keys (name, digest)
     SELECT 'k' || n, sha256(n::text::bytea) FROM generate_series(1, 5000) n`)
-  const many = await costOf(async () => {
+  const many = await measureBytes(async () => {
     await cache.refresh()
     await cache.find(makeApiKey())
   })
@@ -70,11 +70,11 @@ t.test("a key ends at its time by the database's clock, with the database away t
     const skewed = Date.now() + hours * 3_600_000
     t.capture(Date, 'now', () => skewed)
     await cache.refresh()
-    t.strictSame(cache.find(key), ownerOf('billing', key), `the service's clock is off by ${hours} hours`)
+    t.strictSame(cache.find(key), toOwner('billing', key), `the service's clock is off by ${hours} hours`)
   }
   relay.fail()
   const later = performance.now() + 3_600_000
   t.capture(performance, 'now', () => later)
   t.equal(cache.find(key), undefined)
-  t.strictSame(cache.find(unending), ownerOf('shop', unending))
+  t.strictSame(cache.find(unending), toOwner('shop', unending))
 })

@@ -78,14 +78,14 @@ const unencoded = [
 ].map((address) => `postgres://${address}`)
 
 /** Settings of one variable, a value each. */
-const eachOf = (name: string, values: readonly string[]) => values.map((value) => ({ [name]: value }))
+const toEach = (name: string, values: readonly string[]) => values.map((value) => ({ [name]: value }))
 
 type Row = readonly [messages: readonly (string | RegExp)[], ...settings: Record<string, string>[]]
 
 /** Settings by the errors that they cause, all of them and nothing else. */
 const cases: Row[] = [
   ...Object.entries(wrong).map(
-    ([name, values]): Row => [[new RegExp(`^${name} must be `)], ...eachOf(name, values)],
+    ([name, values]): Row => [[new RegExp(`^${name} must be `)], ...toEach(name, values)],
   ),
   [['PORT must be an integer from 0 to 65535, not "http"'], { PORT: 'http' }],
   [['DATABASE_URL must be set when NODE_ENV is production'], { NODE_ENV: 'production', DATABASE_URL: ' ' }],
@@ -96,7 +96,7 @@ const cases: Row[] = [
   [[/^OTEL_EXPORTER_OTLP_ENDPOINT /, /^PORT /], { PORT: 'x', OTEL_EXPORTER_OTLP_ENDPOINT: 'secret:4318' }],
   [[/^PORT /, /^OPERATOR_DATABASE_URL must be an address/], { PORT: 'x', OPERATOR_DATABASE_URL: 'secret' }],
 
-  [[/once, unlike entries 1 and 2: /], ...eachOf('API_KEYS', ['a:secret,b:secret', 'secret,secret,x'])],
+  [[/once, unlike entries 1 and 2: /], ...toEach('API_KEYS', ['a:secret,b:secret', 'secret,secret,x'])],
   [[/, unlike entries 2 and 3: /], { API_KEYS: 'other,secret,a:secret' }],
   [[], { API_KEYS: 'a:one,a:two,b:three' }],
 
@@ -104,7 +104,7 @@ const cases: Row[] = [
   [['API_KEYS and API_KEYS_FILE must not both be set'], { API_KEYS: 'a', API_KEYS_FILE: `${folder}/keys` }],
   [
     ['DATABASE_URL_FILE cannot be read: ENOENT: no such file or directory'],
-    ...eachOf('DATABASE_URL_FILE', [`${folder}/none`, host]),
+    ...toEach('DATABASE_URL_FILE', [`${folder}/none`, host]),
   ],
   [[/^DATABASE_URL_FILE .*: EISDIR/], { NODE_ENV: 'production', DATABASE_URL_FILE: folder }],
   [['DATABASE_URL_FILE must name a file that is not empty'], { DATABASE_URL_FILE: `${folder}/empty` }],
@@ -149,17 +149,17 @@ const cases: Row[] = [
   ...['DATABASE_URL', 'OPERATOR_DATABASE_URL'].map(
     (name): Row => [
       [new RegExp(`^${name} must be an address like .* without "#" and without "@" after the first slash`)],
-      ...eachOf(name, unencoded),
+      ...toEach(name, unencoded),
     ],
   ),
 
   [
     [/^DATABASE_URL must .*and with a port up to 65535/],
-    ...eachOf('DATABASE_URL', [`${host}?port=abc`, 'postgres://u:secret@h:65536/db']),
+    ...toEach('DATABASE_URL', [`${host}?port=abc`, 'postgres://u:secret@h:65536/db']),
   ],
   [
     [/^DATABASE_URL must name one host: the address of a proxy/],
-    ...eachOf('DATABASE_URL', ['postgres://u:secret@h1,h2/db', `${host}?host=h1,h2`, `${host}?port=1,2`]),
+    ...toEach('DATABASE_URL', ['postgres://u:secret@h1,h2/db', `${host}?host=h1,h2`, `${host}?port=1,2`]),
   ],
   [
     [],

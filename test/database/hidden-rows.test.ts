@@ -9,7 +9,7 @@ t.test('rows that row security may hide are a reason not to be ready, never an e
   const key = await addKey(database, 'stored')
   const url = role.toUrl(database.url)
   await succeed(t, database.url, `migrate up --server-role ${role.name}`)
-  await database.query(`GRANT SELECT ON api_keys TO ${role.name}`)
+  await database.query(`GRANT ALL ON inventory, api_keys TO ${role.name}`)
   const { send } = await startApp(t, url)
   const readiness = async (): Promise<string> => (await send('GET', '/readyz')).text
   t.equal(await readiness(), '{"status":"ready"}')
@@ -28,8 +28,12 @@ t.test('rows that row security may hide are a reason not to be ready, never an e
     if (table === 'api_keys') t.equal(requests[0]?.status, 503, 'a stored key is not called invalid')
     else for (const answer of requests) t.equal(answer.status, 503, answer.text)
 
-    const stderr = /: Row security would hide rows /
-    t.match(await inventory(t, url, 'status'), { code: 1, stdout: '', stderr }, table)
+    const stderr = /: Row security would hide rows from this role: .* Use a role that sees all/
+    const input = 'petId,quantity\n1,2\n'
+    const commands =
+      table === 'inventory' ? ['export', 'import - --rows 1'] : ['keys list', 'keys revoke stored']
+    for (const command of ['status', ...commands])
+      t.match(await inventory(t, url, command, { input }), { code: 1, stdout: '', stderr }, command)
     await database.query(`ALTER TABLE ${table} DISABLE ROW LEVEL SECURITY`)
   }
 })

@@ -67,12 +67,12 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
   t.equal((await second.send('GET', '/readyz')).status, 200)
 
   const [port] = (await readFile(path.join(data, 'data', 'postmaster.pid'), 'utf8')).split('\n').slice(3)
-  const addressOf = (role: string, password: string): string =>
+  const toAddress = (role: string, password: string): string =>
     `postgres://${role}:${password}@127.0.0.1:${port}/postgres`
   for (const role of ['postgres', 'inventory_server'])
-    await t.rejects(onServer(addressOf(role, 'guess'), 'SELECT'), { code: '28P01' })
+    await t.rejects(onServer(toAddress(role, 'guess'), 'SELECT'), { code: '28P01' })
   const password = (await readFile(path.join(data, 'password'), 'utf8')).trim()
-  const superuser = addressOf('postgres', password)
+  const superuser = toAddress('postgres', password)
   const [row] = await onServer(
     superuser,
     `SELECT rolsuper, current_setting('listen_addresses') AS addresses, current_setting('work_mem') AS memory
@@ -136,7 +136,8 @@ t.test('a taken port is noticed before anything is started', atOnce(), async (t)
   const taken = String(await listen(t, createServer()))
   const cwd = await newFolder(t)
   for (const env of [{ PORT: taken }, { PORT: '0', METRICS_PORT: taken }]) {
-    const stderr = /EADDRINUSE: .*\. Use another port: PORT=\d+ npm start/
+    const stderr =
+      /^petstore-inventory: The service cannot listen: .*EADDRINUSE: .*\. Use another port: PORT=\d+ npm start \(METRICS_PORT .*\n$/
     t.match(await (await startProgram(t, 'server', { cwd, env })).ended, { code: 1, stdout: '', stderr })
   }
   t.strictSame(await readdir(cwd), [])

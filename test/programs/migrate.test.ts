@@ -10,7 +10,7 @@ const run = (t: Test, url: string, command: string) =>
   runCommand(t, `migrate ${command}`, { env: { DATABASE_URL: url } })
 
 /** Everything that migrations make, as text: columns, constraints and indexes. */
-async function schemaOf(database: TestDatabase): Promise<unknown> {
+async function readSchema(database: TestDatabase): Promise<unknown> {
   return database.query(
     `SELECT table_name, column_name, data_type, is_nullable, NULL AS rule FROM information_schema.columns
      WHERE table_schema = 'public' AND table_name <> 'pgmigrations'
@@ -23,28 +23,21 @@ async function schemaOf(database: TestDatabase): Promise<unknown> {
 
 t.test('up, down and up again leave the same schema as up', async (t) => {
   const database = await testDatabase(t, { empty: true })
-  const empty = await schemaOf(database)
+  const empty = await readSchema(database)
   t.equal((await run(t, database.url, 'up')).code, 0)
-  const migrated = await schemaOf(database)
+  const migrated = await readSchema(database)
   t.notSame(migrated, empty)
   t.match(await run(t, database.url, 'up'), { code: 0, stdout: 'No migration is pending.\n', stderr: '' })
-  t.strictSame(await schemaOf(database), migrated)
-  const names = await database.query('SELECT name FROM pgmigrations')
-  t.equal((await run(t, database.url, `down ${names.length} --yes`)).code, 0)
-  t.strictSame(await schemaOf(database), empty)
+  t.strictSame(await readSchema(database), migrated)
+  const down = `down ${knownMigrations.length}`
+  const plan = `This rolls back ${knownMigrations.toReversed().join(', ')}, and deletes the data that they added`
+  const stderr = `inventory: ${plan}; nothing was changed. To confirm, add --yes.\n`
+  t.match(await run(t, database.url, down), { code: 5, stderr })
+  t.strictSame(await readSchema(database), migrated)
+  t.match(await run(t, database.url, `${down} --yes`), { code: 0, stderr: '' })
+  t.strictSame(await readSchema(database), empty)
   t.equal((await run(t, database.url, 'up')).code, 0)
-  t.strictSame(await schemaOf(database), migrated)
-})
-
-t.test('a migration that cannot get its lock soon fails and changes nothing', async (t) => {
-  const database = await testDatabase(t)
-  const release = await database.hold('SELECT * FROM inventory, api_keys')
-  t.match(await run(t, database.url, `down ${knownMigrations.length} --yes`), {
-    code: 1,
-    stderr: /The migration \S+ failed: canceling statement due to lock timeout; nothing was changed\.\n$/,
-  })
-  await release()
-  t.strictSame(await database.query('SELECT * FROM inventory'), [])
+  t.strictSame(await readSchema(database), migrated)
 })
 
 t.test('a read-only server, and a role that may not create tables, are named in one message', async (t) => {
@@ -64,19 +57,9 @@ t.test('the table refuses what the interface has no words for', async (t) => {
     await t.rejects(database.query(`INSERT INTO inventory VALUES (1, ${values})`), values)
 })
 
-t.test('down says what it rolls back, and takes a confirmation', async (t) => {
-  const database = await testDatabase(t)
-  const plan = `This rolls back ${knownMigrations.toReversed().join(', ')}, and deletes the data that they added`
-  const down = `down ${knownMigrations.length}`
-  const stderr = `inventory: ${plan}; nothing was changed. To confirm, add --yes.\n`
-  t.match(await run(t, database.url, down), { code: 5, stderr })
-  t.equal((await database.query('SELECT FROM pgmigrations')).length, knownMigrations.length)
-  t.match(await run(t, database.url, `${down} --yes`), { code: 0, stderr: '' })
-  t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
-})
-
 t.test('status shows the states of the migrations, and up refuses one out of order', async (t) => {
   const database = await testDatabase(t, { empty: true })
+  await database.query(`ALTER DATABASE ${database.name} SET TimeZone = 'Pacific/Kiritimati'`)
   const states = async (): Promise<[number | null, Record<string, string>]> => {
     const { code, stdout } = await run(t, database.url, 'status --json')
     const records: { name: string; state: string }[] = JSON.parse(stdout)
@@ -87,8 +70,10 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
   t.strictSame(await states(), [3, all('pending')])
   t.equal((await run(t, database.url, 'up')).code, 0)
   t.strictSame(await states(), [0, all('applied')])
-  const stdout = /^MIGRATION +STATE +APPLIED\n\d{17}_create-inventory +applied +\d{4}-/
-  t.match(await run(t, database.url, 'status'), { stdout })
+  const { stdout } = await run(t, database.url, 'status')
+  const [, time = ''] =
+    /^MIGRATION +STATE +APPLIED\n\d{17}_create-inventory +applied +(\S+Z)\n/.exec(stdout) ?? []
+  t.ok(Math.abs(Date.parse(time) - Date.now()) < 600_000, 'in UTC')
 
   const newer = '29990101000000001_add-price'
   await database.query(`INSERT INTO pgmigrations (name, run_on) VALUES ('${newer}', now())`)
@@ -109,9 +94,9 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
 t.test('a migration of the operator that is newer than one of the next version is renamed', async (t) => {
   const database = await testDatabase(t)
   const folder = await copyPackage(t)
-  const fileOf = (name: string): string => path.join(folder, 'migrations', `${name}.sql`)
+  const toFile = (name: string): string => path.join(folder, 'migrations', `${name}.sql`)
   const add = (name: string): Promise<void> =>
-    writeFile(fileOf(name), '-- Up Migration\nSELECT;\n\n-- Down Migration\nSELECT;\n')
+    writeFile(toFile(name), '-- Up Migration\nSELECT;\n\n-- Down Migration\nSELECT;\n')
   const programs = path.join(folder, 'dist')
   const migrate = async (command: string): Promise<Outcome> =>
     (await startCommand(t, database.url, `migrate ${command}`, { programs })).ended
@@ -123,7 +108,7 @@ t.test('a migration of the operator that is newer than one of the next version i
   const stderr = new RegExp(`; nothing was changed\\. .* ${advice}\\.\n$`)
   for (const command of ['up', 'down --yes']) t.match(await migrate(command), { code: 1, stderr }, command)
 
-  await rename(fileOf(own), fileOf(renamed))
+  await rename(toFile(own), toFile(renamed))
   await database.query(`UPDATE pgmigrations SET name = '${renamed}' WHERE name = '${own}'`)
   t.match(await migrate('up'), { code: 0, stdout: `Applied ${next}\n`, stderr: '' })
 })
@@ -147,14 +132,6 @@ t.test('the table of another program that uses node-pg-migrate is left alone', a
   await database.query(`CREATE SCHEMA shop; ALTER DATABASE ${database.name} SET search_path = shop`)
   t.equal((await run(t, database.url, 'up')).code, 0)
   t.strictSame(await database.query('TABLE public.pgmigrations'), before)
-})
-
-t.test('the times of migrations are in UTC', async (t) => {
-  const { url, name, query } = await testDatabase(t, { empty: true })
-  await query(`ALTER DATABASE ${name} SET TimeZone = 'Pacific/Kiritimati'`)
-  t.equal((await run(t, url, 'up')).code, 0)
-  const [record]: { appliedAt: string }[] = JSON.parse((await run(t, url, 'status --json')).stdout)
-  t.ok(Math.abs(Date.parse(record?.appliedAt ?? '') - Date.now()) < 600_000)
 })
 
 t.test('an upgrade of a version before 3.0.0 leads over 4.0.0', async (t) => {

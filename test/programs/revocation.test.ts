@@ -8,8 +8,8 @@ import { eventually, until } from '../support/eventually.ts'
 import { createSender } from '../support/http.ts'
 import { startRelay } from '../support/relay.ts'
 
-/** The status of a list for the holder of a key. */
-async function statusOf(port: number, key: string): Promise<number> {
+/** Requests a list with a key, and resolves with the status. */
+async function list(port: number, key: string): Promise<number> {
   return (await createSender(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).status
 }
 
@@ -17,19 +17,19 @@ t.test('a running server takes a new key at once, refuses a revoked one, and wri
   const { database, port, log, close } = await startService(t)
   const { url } = database
   const old = await succeed(t, url, 'keys create --name billing')
-  t.equal(await statusOf(port, old), 200)
+  t.equal(await list(port, old), 200)
   const successor = await succeed(t, url, 'keys rotate billing')
-  t.equal(await statusOf(port, successor), 200)
-  t.equal(await statusOf(port, old), 200, 'the old one has not ended yet')
-  t.equal(await statusOf(port, apiKey), 200, 'API_KEYS works beside it')
-  const list: readonly { id: string }[] = JSON.parse(await succeed(t, url, 'keys list --json'))
-  const [first, second] = list.map(({ id }) => id)
+  t.equal(await list(port, successor), 200)
+  t.equal(await list(port, old), 200, 'the old one has not ended yet')
+  t.equal(await list(port, apiKey), 200, 'API_KEYS works beside it')
+  const listed: readonly { id: string }[] = JSON.parse(await succeed(t, url, 'keys list --json'))
+  const [first, second] = listed.map(({ id }) => id)
   await succeed(t, url, `keys revoke billing --id ${first}`)
   const { refreshMs } = apiKeyIntervals
   t.ok(refreshMs + probeLimits.connect + probeLimits.answer <= 5000, 'an interval and one query')
-  await eventually('the revoked key to be refused', async () => (await statusOf(port, old)) === 401)
-  t.equal(await statusOf(port, successor), 200)
-  t.equal(await statusOf(port, `${old.slice(0, -1)}x`), 401)
+  await eventually('the revoked key to be refused', async () => (await list(port, old)) === 401)
+  t.equal(await list(port, successor), 200)
+  t.equal(await list(port, `${old.slice(0, -1)}x`), 401)
   await close()
   const lines = log.filter(({ msg }) => msg === 'request')
   const logged = [...lines.slice(0, 4), ...lines.slice(-3)]
@@ -53,13 +53,13 @@ t.test('a key that is revoked while the database is away from the server never g
   const other = await succeed(t, url, 'keys create --name shop')
   const { port, log } = await startApp(t, outage.url)
   const isLogged = (message: RegExp): boolean => log.some(({ msg }) => message.test(String(msg)))
-  t.equal(await statusOf(port, revoked), 200)
+  t.equal(await list(port, revoked), 200)
   outage.fail()
   await until('the keys to be read in vain', () => isLogged(/^the API keys cannot be read/))
   await succeed(t, url, 'keys revoke billing')
-  t.equal(await statusOf(port, revoked), 503)
+  t.equal(await list(port, revoked), 503)
   await outage.restore()
   await until('the keys to be read', () => isLogged(/^the API keys can be read again/))
-  t.equal(await statusOf(port, revoked), 401)
-  t.equal(await statusOf(port, other), 200)
+  t.equal(await list(port, revoked), 401)
+  t.equal(await list(port, other), 200)
 })

@@ -3,7 +3,7 @@ import { inventory, succeed } from '../support/command.ts'
 import { testDatabase } from '../support/database.ts'
 import { startRelay } from '../support/relay.ts'
 
-const statusOf = async (t: Test, url: string) => {
+const readStatus = async (t: Test, url: string) => {
   const { code, stdout } = await inventory(t, url, 'status --json')
   return { code, ...JSON.parse(stdout) }
 }
@@ -14,7 +14,7 @@ t.test('status shows the server, the schema, the entries and the keys', async (t
     await succeed(t, database.url, `keys ${change}`)
   const { host, port, pathname } = new URL(database.url)
   const address = `${port === '' ? `${host}:5432` : host}${pathname}`
-  t.match(await statusOf(t, database.url), {
+  t.match(await readStatus(t, database.url), {
     code: 0,
     database: { version: /^\d+(\.|beta|rc)\d+$/, address, readOnly: null },
     schema: { expected: /^\d{17}_/, pending: [], unknown: [] },
@@ -38,7 +38,7 @@ t.test('status shows the last backup and read-only sessions, and warns of disabl
      ALTER DATABASE ${name} SET default_transaction_read_only = on;
      ALTER DATABASE ${name} SET array_nulls = off`,
   )
-  t.match(await statusOf(t, url), {
+  t.match(await readStatus(t, url), {
     code: 0,
     database: { readOnly: 'setting' },
     lastBackup: '2026-11-24T03:00:00.000Z',
@@ -48,7 +48,7 @@ t.test('status shows the last backup and read-only sessions, and warns of disabl
 
 t.test('a schema behind this version has an exit code of its own; a newer one is no error', async (t) => {
   const database = await testDatabase(t, { empty: true })
-  const expected = await statusOf(t, database.url)
+  const expected = await readStatus(t, database.url)
   t.match(expected, {
     code: 3,
     entries: null,
@@ -58,7 +58,7 @@ t.test('a schema behind this version has an exit code of its own; a newer one is
   t.match(expected.schema.pending, [/^\d{17}_create-inventory$/])
   await succeed(t, database.url, 'migrate up')
   await database.query("INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_later', now())")
-  const ahead = await statusOf(t, database.url)
+  const ahead = await readStatus(t, database.url)
   t.match(ahead, { code: 0, schema: { pending: [], unknown: ['29991231000000000_later'] } })
 })
 
