@@ -1,8 +1,7 @@
 import bearerAuth from '@fastify/bearer-auth'
 import fp from 'fastify-plugin'
 import type { ApiKeyOwner, FindApiKey } from '../api-keys/key.ts'
-import { ApiError, ErrorBody } from '../contract/api-error.ts'
-import { Reference } from '../contract/schema-types.ts'
+import { ApiError } from '../contract/api-error.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -11,38 +10,19 @@ declare module 'fastify' {
   }
 }
 
-/** The name in the OpenAPI document. */
-export const SECURITY_SCHEME = 'apiKey'
+const NO_KEY =
+  'The API key is missing or invalid. Send a valid key in the header Authorization: Bearer <API key>.'
 
 export interface AuthenticationOptions {
   readonly apiKeys: { readonly find: FindApiKey }
 }
 
 /**
- * Requires an API key as a bearer token (RFC 6750) for all routes of the scope that it is registered in, before the body is read. It adds
- * the security requirement, the 401 and, for routes that write, the 403 to their schemas. If a key cannot be checked, the request fails
- * with the error of `find`.
+ * Requires an API key as a bearer token (RFC 6750) for all routes of the scope that it is registered in, before the body is read. If a key
+ * cannot be checked, the request fails with the error of `find`.
  */
 export const authentication = fp<AuthenticationOptions>(
   async (scope, { apiKeys }) => {
-    scope.addHook('onRoute', (route) => {
-      const isSafe = [route.method].flat().every((method) => /^(GET|HEAD)$/.test(method))
-      route.schema = {
-        ...route.schema,
-        security: [{ [SECURITY_SCHEME]: [] }],
-        response: {
-          ...(route.schema?.response ?? {}),
-          401: Reference(ErrorBody, {
-            description: 'API key missing or invalid',
-            headers: challengeHeader,
-          }),
-          ...(!isSafe && {
-            403: Reference(ErrorBody, { description: 'The API key is read-only', headers: challengeHeader }),
-          }),
-        },
-      }
-    })
-
     await scope.register(bearerAuth, {
       addHook: false,
       // The name of an authentication scheme is case-insensitive (RFC 9110, section 11.1).
@@ -51,7 +31,7 @@ export const authentication = fp<AuthenticationOptions>(
       keys: [],
       auth: async (key, request) => {
         const owner = await apiKeys.find(key)
-        if (owner === undefined) throw unauthorized('invalid_token')
+        if (owner === undefined) throw challenge(401, NO_KEY, 'invalid_token')
         request.apiKey = owner
         return true
       },
@@ -60,32 +40,21 @@ export const authentication = fp<AuthenticationOptions>(
     if (verifyBearerAuth === undefined)
       throw new Error('@fastify/bearer-auth was registered without its decorator')
     scope.addHook('onRequest', (request, reply, done) => {
-      verifyBearerAuth(request, reply, (error) => done(reply.statusCode === 401 ? unauthorized() : error))
+      verifyBearerAuth(request, reply, (error) =>
+        done(reply.statusCode === 401 ? challenge(401, NO_KEY) : error),
+      )
     })
   },
-  { name: 'authentication', dependencies: ['errors', 'openapi'] },
+  { name: 'authentication', dependencies: ['errors'] },
 )
-
-const challengeHeader = {
-  'WWW-Authenticate': { type: 'string', description: 'How to authenticate (RFC 6750)' },
-} as const
 
 /** Creates the 403 for a request that writes. */
 export function readOnlyKey(): ApiError {
   return challenge(403, 'This API key is read-only. Use a key with write access.', 'insufficient_scope')
 }
 
-function unauthorized(error?: 'invalid_token'): ApiError {
-  const rule = 'Send a valid key in the header Authorization: Bearer <API key>.'
-  return challenge(401, `The API key is missing or invalid. ${rule}`, error)
-}
-
 /** Creates an error that says how to authenticate and, if the request has a bearer token, what is wrong with it (RFC 6750, section 3). */
-function challenge(
-  status: 401 | 403,
-  message: string,
-  error?: 'invalid_token' | 'insufficient_scope',
-): ApiError {
+function challenge(status: 401 | 403, message: string, error?: string): ApiError {
   const details = error === undefined ? '' : `, error="${error}"`
   const headers = { 'www-authenticate': `Bearer realm="inventory"${details}` }
   return new ApiError(status, message, { headers })

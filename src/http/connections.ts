@@ -5,8 +5,7 @@ import { Server, type Socket } from 'node:net'
 import { setImmediate as nextIteration, setTimeout } from 'node:timers/promises'
 import fp from 'fastify-plugin'
 import type { RequestMetrics } from '../metrics/request-metrics.ts'
-import { MAX_HEADERS } from './ambiguity.ts'
-import { formatRefusal, toRefusal } from './malformed-requests.ts'
+import { formatRefusal, MAX_HEADERS, toRefusal } from './malformed-requests.ts'
 import type { HttpTimeouts } from './server-options.ts'
 
 /** Maximum open connections, for the memory, and for the file descriptors of the database. Further ones are closed at once. */

@@ -36,33 +36,24 @@ function readJson(headers: IncomingHttpHeaders, body: Buffer): unknown {
   // RFC 9110, section 8.4.
   if (!/^(identity)?$/i.test(headers['content-encoding'] ?? ''))
     throw unsupportedMediaType(headers, { 'accept-encoding': 'identity' })
-  if (body.length === 0) throw new ApiError(400, 'The body is empty. It must be a JSON object.')
-  /** What is wrong if the next step fails. */
-  let wrong = 'is not in UTF-8'
   try {
-    const text = utf8.decode(body)
-    wrong = text.startsWith('\uFEFF') ? 'begins with a byte order mark' : 'is not valid JSON'
-    const onDuplicateKey = (): void => {
-      wrong = 'has two values of one member'
-      throw new SyntaxError()
-    }
-    return parse(text, undefined, { parseNumber: readNumber, onDuplicateKey })
+    return parse(utf8.decode(body), undefined, { parseNumber: readNumber })
   } catch {
-    throw new ApiError(400, `The body ${wrong}. It must be a JSON object in UTF-8.`)
+    throw new ApiError(
+      400,
+      'The body must be a JSON object in UTF-8, without a byte order mark, and with one value for each member.',
+    )
   }
 }
 
 /** Creates the 415 with a header that names the accepted media type (RFC 5789, section 2.2) or coding (RFC 9110, section 12.5.3). */
 export function unsupportedMediaType(
-  headers: IncomingHttpHeaders,
+  { 'content-type': type = 'none', 'content-encoding': coding = 'none' }: IncomingHttpHeaders,
   accepted: Record<string, string> = { 'accept-patch': JSON_TYPE },
 ): ApiError {
-  const { 'content-type': type, 'content-encoding': coding } = headers
-  const sentType = type === undefined ? 'no Content-Type' : `Content-Type: ${type}`
-  const sentCoding = coding === undefined ? '' : ` and Content-Encoding: ${coding}`
   return new ApiError(
     415,
-    `The body must be application/json in UTF-8, without a content coding. The request has ${sentType}${sentCoding}.`,
+    `The body must be application/json in UTF-8, without a content coding. Its Content-Type is ${type}, its Content-Encoding ${coding}.`,
     { headers: accepted },
   )
 }

@@ -4,7 +4,6 @@ import type { FastifySchema } from 'fastify'
 import fp from 'fastify-plugin'
 import { ApiError, ErrorBody } from '../contract/api-error.ts'
 import { Reference } from '../contract/schema-types.ts'
-import { SECURITY_SCHEME } from './authentication.ts'
 import { MAX_BODY_BYTES } from './json-body.ts'
 
 declare module 'fastify' {
@@ -40,11 +39,7 @@ export const openApi = fp<OpenApiOptions>(
         tags: [{ name: 'Inventory', description: 'Stock levels' }],
         components: {
           securitySchemes: {
-            [SECURITY_SCHEME]: {
-              type: 'http',
-              scheme: 'bearer',
-              description: 'An API key, passed as the bearer token',
-            },
+            apiKey: { type: 'http', scheme: 'bearer', description: 'An API key, passed as the bearer token' },
           },
         },
       },
@@ -58,25 +53,23 @@ export const openApi = fp<OpenApiOptions>(
   { name: 'openapi' },
 )
 
-/** The error responses that every operation with such parameters and body can have. */
+/** The error responses that every operation with such parameters and body can have. All require a key; those with a body write. */
 function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> {
   const describe = (description: string, headers: Record<string, SchemaOptions> = {}): TSchema =>
     Reference(ErrorBody, { description, headers })
+  const header = (name: string, type: string, description: string) => ({ [name]: { type, description } })
   const hint = body ? 'unless the code is nothing_changed, the update may have been made' : 'try again later'
-  const retryAfter = {
-    'Retry-After': { type: 'integer', description: 'Seconds to wait before trying again' },
-  }
+  const retryAfter = header('Retry-After', 'integer', 'Seconds to wait before trying again')
+  const challenge = header('WWW-Authenticate', 'string', 'How to authenticate (RFC 6750)')
+  const accepted = 'The accepted media type; absent if only the content coding is wrong'
   return {
     400: describe('The request is malformed, or a value in it is missing or invalid'),
+    401: describe('API key missing or invalid', challenge),
     408: describe('The request did not arrive in time'),
     ...(body !== undefined && {
+      403: describe('The API key is read-only', challenge),
       413: describe(`The body is larger than ${MAX_BODY_BYTES} bytes`),
-      415: describe('The body is not application/json in UTF-8', {
-        'Accept-Patch': {
-          type: 'string',
-          description: 'The accepted media type; absent if only the content coding is wrong',
-        },
-      }),
+      415: describe('The body is not application/json in UTF-8', header('Accept-Patch', 'string', accepted)),
     }),
     ...(params !== undefined && { 414: describe('The path is too long') }),
     429: describe('The key or the address is over the rate limit of the balancer', retryAfter),
@@ -97,6 +90,7 @@ function publishedSchema(schema: FastifySchema): FastifySchema {
   const responses = Object.entries({ ...commonErrors(schema), ...Object(schema.response) })
   return {
     ...schema,
+    security: [{ apiKey: [] }],
     params: publishedParameters(schema.params),
     response: Object.fromEntries(
       responses.map(([status, response]) => [status, publishedResponse(status, response)]),

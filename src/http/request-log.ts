@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http'
 import { type FastifyReply, type FastifyRequest, LogController } from 'fastify'
 import fp from 'fastify-plugin'
 import type { RequestMetrics } from '../metrics/request-metrics.ts'
-import { findAmbiguity, findPath } from './ambiguity.ts'
+import { findAmbiguity, findPath } from './malformed-requests.ts'
 
 /** Maximum characters of a path in the log. Clients can send 16 kB. */
 const MAX_LOGGED_PATH = 256

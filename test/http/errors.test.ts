@@ -45,11 +45,11 @@ t.test('a body must be JSON in UTF-8 without a coding; a 415 says what was sent 
   }
   const refused = ['text/plain', `${type}; charset=utf-16`, `${type}; x=";"; charset=utf-16`, `${type}x`, '/']
   for (const sent of refused)
-    isRefused(await update({ 'content-type': sent }), `Content-Type: ${sent}.`, { 'accept-patch': type })
-  isRefused(await update({}), 'no Content-Type.', { 'accept-patch': type })
+    isRefused(await update({ 'content-type': sent }), `Content-Type is ${sent},`, { 'accept-patch': type })
+  isRefused(await update({}), 'Content-Type is none,', { 'accept-patch': type })
   for (const coding of ['gzip', 'identity, br', 'x']) {
     const answer = await update({ 'content-type': type, 'content-encoding': coding })
-    isRefused(answer, `Content-Encoding: ${coding}.`, { 'accept-encoding': 'identity' })
+    isRefused(answer, `Content-Encoding ${coding}.`, { 'accept-encoding': 'identity' })
   }
   const accepted = ['; charset=utf-8', ' ; Charset="UTF-8"', ';charset=UTF8', '; x="\\";charset=utf-16"', ';']
   for (const parameters of accepted)
