@@ -1,4 +1,7 @@
 /** The server: starts the service and stops it on a signal. */
+import { lookup } from 'node:dns/promises'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import type { Logger } from 'pino'
 import { readEnvironment } from './config/environment.ts'
 import { type Config, loadConfig } from './config/load-config.ts'
@@ -11,9 +14,7 @@ import { explain } from './process/explain.ts'
 import { droppedLogLines, openLog } from './process/log.ts'
 import { closeOnSignals } from './process/signals.ts'
 import { printableText, report } from './process/terminal.ts'
-import { checkPort, listenAddress } from './service/listen-address.ts'
 import { serviceTimings, startService } from './service.ts'
-import type { Tracing } from './tracing/tracing.ts'
 
 /** How long shutdown may take. Docker kills a container 10 seconds after SIGTERM. */
 const STOP_TIMEOUT_MS = 9500
@@ -36,7 +37,8 @@ function closeAll(): Promise<void> {
 
 /** Starts the service. Without DATABASE_URL, starts a local database first. */
 async function start(config: Config, log: Logger): Promise<void> {
-  const host = await listenAddress(config.host)
+  // One address, IPv4 if there is one: for `localhost`, Fastify would add a server that lacks the listeners of this service.
+  const { address: host } = await lookup(config.host, { order: 'ipv4first' })
   const local = config.databaseUrl === undefined ? await setUpLocally(host, config) : undefined
   stopping.signal.throwIfAborted()
   const databaseUrl = config.databaseUrl ?? local?.databaseUrl ?? ''
@@ -54,7 +56,9 @@ async function start(config: Config, log: Logger): Promise<void> {
     traces,
   }
   log.info({ version, node: process.version, ...settings }, 'starting')
-  const tracing = traces ? await openTracing(log) : undefined
+  // Loading the module costs time and memory.
+  const tracing = traces ? (await import('./tracing/tracing.ts')).startTracing(version, log) : undefined
+  if (tracing) closers.push(tracing.close)
   const options = { ...config, host, version, databaseUrl, apiKeys, tracing }
   const { address, metrics, close } = await startService(options, serviceTimings, log)
   closers.push(close)
@@ -72,7 +76,12 @@ async function start(config: Config, log: Logger): Promise<void> {
 
 /** Sets up a database to try the service, with modules that other servers do not need. */
 async function setUpLocally(host: string, { port, metricsPort = 0 }: Config) {
-  for (const wanted of [port, metricsPort]) await checkPort(host, wanted)
+  // Before anything is started: fails as `listen` of the service would.
+  for (const wanted of [port, metricsPort]) {
+    const server = createServer().listen(wanted, host)
+    await once(server, 'listening')
+    await once(server.close(), 'close')
+  }
   const { setUpLocally } = await import('./local/local-setup.ts')
   const setup = setUpLocally(stopping.signal)
   // A signal during the setup must leave no database running.
@@ -83,14 +92,6 @@ async function setUpLocally(host: string, { port, metricsPort = 0 }: Config) {
     if (!stopping.signal.aborted) throw new OperatorError(reason)
   })
   return local
-}
-
-/** Starts tracing. Loading its module costs time and memory. */
-async function openTracing(log: Logger): Promise<Tracing> {
-  const { startTracing } = await import('./tracing/tracing.ts')
-  const tracing = startTracing(version, log)
-  closers.push(tracing.close)
-  return tracing
 }
 
 try {

@@ -30,21 +30,10 @@ let hasStatus = false
 
 /** Writes a line for people to the terminal of standard error, in the place of the one before, until it is erased. */
 export function drawStatus(line: string): void {
-  process.stderr.write(`\r${cutLine(printable(line), (process.stderr.columns || 80) - 1)}${ERASE_TO_END}`)
+  // A line that wraps could not be written again.
+  const width = (process.stderr.columns || 80) - 1
+  process.stderr.write(`\r${printable(line).slice(0, width)}${ERASE_TO_END}`)
   hasStatus = true
-}
-
-/** Cuts a line so that it does not wrap: a second line could not be written again. */
-function cutLine(line: string, columns: number): string {
-  let width = 0
-  let cut = ''
-  for (const character of line) {
-    // Others than those of ASCII may be two columns wide.
-    width += character > '~' ? 2 : 1
-    if (width > columns) break
-    cut += character
-  }
-  return cut
 }
 
 /** Erases what `drawStatus` has written. */
