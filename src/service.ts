@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { Registry } from 'prom-client'
-import { ApiKeyCache, apiKeyIntervals } from './api-keys/cache.ts'
+import { ApiKeyCache } from './api-keys/cache.ts'
 import type { Config } from './config/load-config.ts'
 import { createReadiness } from './database/readiness.ts'
 import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
@@ -30,8 +30,8 @@ export interface ServiceOptions extends Config {
 /** How long a stop waits for statements that nobody waits for any more, such as an update of a client that was disconnected. */
 const CLOSE_TIMEOUT_MS = 250
 
-/** The timeouts and intervals of a service, in milliseconds. */
-export const serviceTimings = { ...databaseLimits, app: appTimeouts, apiKeys: apiKeyIntervals }
+/** The timeouts of a service, in milliseconds. */
+export const serviceTimings = { ...databaseLimits, app: appTimeouts }
 
 export type ServiceTimings = typeof serviceTimings
 
@@ -51,7 +51,7 @@ export async function startService(
   const { host, port, version, publicUrls, trustProxy, tracing } = options
   const pools = createPools(options, timings, log)
   const { requests, lists, probe } = pools
-  const apiKeys = new ApiKeyCache(probe, options.apiKeys, timings.apiKeys, log)
+  const apiKeys = new ApiKeyCache(probe, options.apiKeys, log)
   const readiness = createReadiness(probe, requests, pools.needs)
   const register = new Registry()
   const app = await buildApp({

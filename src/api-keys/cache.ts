@@ -4,14 +4,11 @@ import type { StatementRunner } from '../database/statement.ts'
 import { type ApiKeyOwner, type FindApiKey, type FixedKey, hashApiKey, isApiKey } from './key.ts'
 import { findActiveKeys } from './stored-keys.ts'
 
-export interface ApiKeyIntervals {
-  /** Between two reads of the cached keys. A revoked key is accepted for at most this long, plus one query. */
-  readonly refreshMs: number
-  /** Minimum between two reads, which limits what unknown keys can cost the database. */
-  readonly minReadMs: number
-}
+/** How often the cached keys are read. A revoked key is accepted for at most this long, plus one query. */
+export const REFRESH_MS = 2000
 
-export const apiKeyIntervals: ApiKeyIntervals = { refreshMs: 2000, minReadMs: 250 }
+/** Minimum between two reads, which limits what unknown keys can cost the database. */
+export const MIN_READ_MS = 250
 
 /** Maximum number of keys that a refresh keeps. It takes 45 ms of CPU time for them, and PostgreSQL 100 ms. */
 const MAX_CACHED_KEYS = 10_000
@@ -29,34 +26,25 @@ interface Entry {
 export class ApiKeyCache {
   readonly #database: StatementRunner
   readonly #log: Logger
-  readonly #intervals: ApiKeyIntervals
   readonly #closed = new AbortController()
   readonly #timer: NodeJS.Timeout
   /** By digest. A look-up need not be constant-time: callers cannot choose the digest of a key. */
   readonly #fixed: ReadonlyMap<string, ApiKeyOwner>
   #active = new Map<string, Entry>()
-  /** Digests of unknown keys that the next read looks up. */
+  /** Digests of the keys that the next read looks up. */
   #wanted = new Set<string>()
-  /** Whether the next read refreshes the cached keys, too. */
-  #isDue = false
   #isStale = false
   #refreshedAt = 0
   #lastReadStart = Number.NEGATIVE_INFINITY
   #currentRead: Promise<void> = Promise.resolve()
   #nextRead: Promise<void> | undefined
 
-  constructor(
-    database: StatementRunner,
-    fixed: readonly FixedKey[],
-    intervals: ApiKeyIntervals,
-    log: Logger,
-  ) {
+  constructor(database: StatementRunner, fixed: readonly FixedKey[], log: Logger) {
     this.#database = database
     this.#fixed = new Map(fixed.map(({ name, key }) => [hashApiKey(key), { name }]))
-    this.#intervals = intervals
     this.#log = log
     // The log has the error.
-    this.#timer = setInterval(() => this.refresh().catch(() => {}), intervals.refreshMs).unref()
+    this.#timer = setInterval(() => this.refresh().catch(() => {}), REFRESH_MS).unref()
   }
 
   /** Finds a key. A well-formed one that is not cached waits for the next read, and rejects if that fails. */
@@ -77,9 +65,11 @@ export class ApiKeyCache {
   }
 
   /** Reads the cached keys again. Rejects, and leaves the cache as it is, if the database cannot be queried. */
-  refresh(): Promise<void> {
-    this.#isDue = true
-    return this.#read()
+  async refresh(): Promise<void> {
+    this.#active = new Map([...this.#active].slice(-MAX_CACHED_KEYS))
+    for (const digest of this.#active.keys()) this.#wanted.add(digest)
+    await this.#read()
+    this.#refreshedAt = Date.now()
   }
 
   /** Stops refreshing. */
@@ -93,7 +83,7 @@ export class ApiKeyCache {
   #read(): Promise<void> {
     this.#nextRead ??= (async () => {
       await this.#currentRead.catch(() => {})
-      const wait = this.#lastReadStart + this.#intervals.minReadMs - performance.now()
+      const wait = this.#lastReadStart + MIN_READ_MS - performance.now()
       await sleep(Math.max(0, wait), undefined, { signal: this.#closed.signal })
       this.#nextRead = undefined
       this.#lastReadStart = performance.now()
@@ -104,10 +94,7 @@ export class ApiKeyCache {
   }
 
   async #update(): Promise<void> {
-    const isRefresh = this.#isDue
-    this.#isDue = false
-    if (isRefresh) this.#active = new Map([...this.#active].slice(-MAX_CACHED_KEYS))
-    const digests = [...this.#wanted, ...(isRefresh ? this.#active.keys() : [])]
+    const digests = [...this.#wanted]
     this.#wanted.clear()
     try {
       const keys = await findActiveKeys(this.#database, digests)
@@ -117,7 +104,6 @@ export class ApiKeyCache {
         const owner = { name, id, ...(readOnly ? { isReadOnly: true } : {}) }
         this.#active.set(digest, { owner, endsAt: now + remainingMs })
       }
-      if (isRefresh) this.#refreshedAt = Date.now()
       if (this.#isStale) this.#log.info('the API keys can be read again')
       this.#isStale = false
     } catch (err) {

@@ -7,7 +7,6 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { inTransaction } from '../database/admin/transaction.ts'
 import { OperatorError, toMessage } from '../database/operator-error.ts'
-import { hasReason } from '../database/statement-error.ts'
 import { loadOrCreateSecret } from './folder.ts'
 import { copyPrograms } from './programs.ts'
 import { createCluster, startServer, toLogFile } from './server-process.ts'
@@ -34,8 +33,8 @@ export async function startEmbeddedServer(
 ) {
   await mkdir(directory, { recursive: true })
   const place = { programs: await copyPrograms(directory), directory }
-  const newPassword = (): string => randomBytes(24).toString('base64url')
-  const password = await loadOrCreateSecret(path.join(directory, 'password'), newPassword)
+  const passwordFile = path.join(directory, 'password')
+  const password = await loadOrCreateSecret(passwordFile, () => randomBytes(24).toString('base64url'))
   await createCluster(place, password, signal)
   await waitUntilUnused(directory, signal)
   const port = await freePort()
@@ -57,7 +56,9 @@ export async function startEmbeddedServer(
     await server.stop()
     signal.throwIfAborted()
     const other = await readRunningServer(directory)
-    throw other ? inUse(directory, other.pid) : notStarted(directory, error)
+    if (other) throw inUse(directory, other.pid)
+    const message = `The embedded PostgreSQL does not start: ${toMessage(error)}. See ${toLogFile(directory)}`
+    throw new OperatorError(message, { cause: error })
   }
   return {
     ...server,
@@ -133,11 +134,4 @@ function inUse(directory: string, pid: string): OperatorError {
   return new OperatorError(
     `Another process is using the database in ${directory}; stop that one first. Its PostgreSQL is process ${pid}.`,
   )
-}
-
-function notStarted(directory: string, error: unknown): OperatorError {
-  const message = hasReason(error, 'login')
-    ? `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`
-    : `The embedded PostgreSQL does not start: ${toMessage(error)}. See ${toLogFile(directory)}`
-  return new OperatorError(message, { cause: error })
 }

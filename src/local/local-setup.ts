@@ -7,7 +7,6 @@ import { migrate } from '../database/admin/migrate.ts'
 import { printableText } from '../process/terminal.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
 import { createServerFolder, loadOrCreateSecret, serverFolder } from './folder.ts'
-import { copyPrograms } from './programs.ts'
 import { toLogFile } from './server-process.ts'
 
 /** The folder of the server, unless root starts it, and the file of the API key. */
@@ -41,8 +40,6 @@ const ADD_SAMPLE_ENTRIES = `
 export async function setUpLocally(signal: AbortSignal) {
   await mkdir(path.dirname(API_KEY), { recursive: true })
   const directory = await createServerFolder(SERVER)
-  // Before the line that says that it starts, as it may not be installed.
-  await copyPrograms(directory)
   process.stdout.write(printableText([`Starting PostgreSQL in ${directory}…`]))
   const server = await startEmbeddedServer(directory, {}, signal)
   try {

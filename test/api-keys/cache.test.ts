@@ -1,6 +1,6 @@
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { ApiKeyCache, apiKeyIntervals } from '../../src/api-keys/cache.ts'
+import { ApiKeyCache } from '../../src/api-keys/cache.ts'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { addKey, testDatabase } from '../support/database.ts'
 import { openPool } from '../support/pool.ts'
@@ -11,7 +11,7 @@ async function openCache(t: Test, filters?: Parameters<typeof startRelay>[2]) {
   const database = await testDatabase(t)
   const relay = await startRelay(t, database.url, filters)
   const { pool } = await openPool(t, { url: relay.url })
-  const cache = new ApiKeyCache(pool, [], apiKeyIntervals, pino({ level: 'silent' }))
+  const cache = new ApiKeyCache(pool, [], pino({ level: 'silent' }))
   t.teardown(() => cache.close())
   return { database, relay, cache }
 }
