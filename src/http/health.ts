@@ -1,4 +1,3 @@
-import { Type } from '@sinclair/typebox'
 import fp from 'fastify-plugin'
 import { ApiError, serviceUnavailable } from '../contract/api-error.ts'
 import type { Readiness } from '../database/readiness.ts'
@@ -16,9 +15,8 @@ export interface HealthOptions {
  */
 export const health = fp<HealthOptions>(
   async (app, { version, readiness, stopping }) => {
-    const body = Type.Object({ status: Type.String(), version: Type.Optional(Type.String()) })
     // Probes are too frequent to log.
-    const route = { schema: { hide: true, response: { 200: body } }, logLevel: 'warn' } as const
+    const route = { schema: { hide: true }, logLevel: 'warn' } as const
     // A shared cache, such as Varnish, may otherwise keep a result for minutes. Errors say it themselves.
     const uncached = { 'cache-control': 'no-store' }
 
