@@ -91,13 +91,6 @@ export function readSettings(
     errors.push(
       'OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is: the command line needs a direct connection',
     )
-  const keys = values.API_KEYS.map((entry) => entry.replace(/^.*:/, ''))
-  const second = keys.findIndex((key, index) => keys.indexOf(key) < index)
-  const first = keys.indexOf(keys[second] ?? '')
-  if (first < second)
-    errors.push(
-      `API_KEYS must have each key once, unlike entries ${first + 1} and ${second + 1}: without one of them, it would still be valid`,
-    )
   if (errors.length > 0)
     throw new OperatorError('The configuration is incomplete or invalid:', { details: errors })
   return values

@@ -109,18 +109,16 @@ async function waitForEnd(child: ChildProcess, log: string): Promise<string> {
   return advice === undefined ? how : `${how}. ${advice}`
 }
 
-const LAST_ERROR = /[\s\S]*((?:sh: |shell command |initdb: (?:error|could)|FATAL: ).*)/
+const LAST_ERROR = /[\s\S]*((?:sh: |initdb: (?:error|could)|FATAL: ).*)/
 
 /** What may keep PostgreSQL's programs from running, by their errors and those of the shell. */
 const reasons: readonly (readonly [RegExp, string])[] = [
   [/code 126/, 'Its file system does not let programs run (mount option noexec): use another folder'],
   [/code 127/, 'It needs glibc, which Alpine does not have'],
-  [/effective user ID/, 'The user that runs it needs an account, a line in /etc/passwd'],
   [
     /(change|invalid) permissions/,
     'Its file system has no permissions, such as /mnt/c in WSL: use another folder',
   ],
-  [/is needed by initdb|contains a newline/, 'Its path has a $, `, ", \\ or newline: use another folder'],
 ]
 
 function killGroup({ pid }: ChildProcess): void {

@@ -96,8 +96,6 @@ const cases: Row[] = [
   [[/^OTEL_EXPORTER_OTLP_ENDPOINT /, /^PORT /], { PORT: 'x', OTEL_EXPORTER_OTLP_ENDPOINT: 'secret:4318' }],
   [[/^PORT /, /^OPERATOR_DATABASE_URL must be an address/], { PORT: 'x', OPERATOR_DATABASE_URL: 'secret' }],
 
-  [[/once, unlike entries 1 and 2: /], ...toEach('API_KEYS', ['a:secret,b:secret', 'secret,secret,x'])],
-  [[/, unlike entries 2 and 3: /], { API_KEYS: 'other,secret,a:secret' }],
   [[], { API_KEYS: 'a:one,a:two,b:three' }],
 
   // Files. A secret in the place of its file is not repeated.
