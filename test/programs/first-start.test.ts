@@ -1,11 +1,12 @@
 import { spawnSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { chmod, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { serverFolder as folderFor } from '../../src/local/folder.ts'
 import { runCommand } from '../support/command.ts'
-import { eventually, until } from '../support/eventually.ts'
+import { eventually } from '../support/eventually.ts'
 import { createSender, json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
 import { copyCluster } from '../support/own-server.ts'
@@ -84,7 +85,7 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
   const third = await startLocally(t, cwd)
   t.notSame(third.key, second.key, 'an emptied file gets a new key')
   const isRunning = (): boolean => programsBelow(serverFolder(cwd)).includes(Number(database))
-  await until('the end of its database', () => !isRunning())
+  await eventually('the end of its database', async () => !isRunning(), undefined, 200)
   t.equal((await third.send('GET', '/v1/inventory')).text, changed)
   process.kill(Number(await serverProcess(cwd)), 'SIGKILL')
   const stdout = /"level":60.*PostgreSQL has exited: SIGKILL ended it\. Its log is \S+postgres\.log"/
@@ -105,11 +106,11 @@ t.test('one of two concurrent first starts serves, and the other reports it', at
 })
 
 t.test('a signal during a start ends it, and leaves nothing running', atOnce(), async (t) => {
-  const interrupt = async (cwd: string, file: RegExp): Promise<void> => {
+  const interrupt = async (cwd: string, folder: RegExp, file: string): Promise<void> => {
     const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
-    const [created = ''] = await eventually(`a file ${file}`, async () => {
-      const found = (await filesBelow(serverFolder(cwd))).filter((name) => file.test(name))
-      return found.length > 0 ? found : undefined
+    const created = await eventually(`${file} in ${folder}`, async () => {
+      const names = await readdir(serverFolder(cwd)).catch(() => [])
+      return names.find((name) => folder.test(name) && existsSync(path.join(serverFolder(cwd), name, file)))
     })
     // However long initdb takes: it is halted.
     if (created.includes('unfinished'))
@@ -121,8 +122,8 @@ t.test('a signal during a start ends it, and leaves nothing running', atOnce(), 
     t.strictSame(programsBelow(serverFolder(cwd)), [])
   }
   // While initdb runs, and while the database starts.
-  await interrupt(await newFolder(t), /data\.unfinished-\d+\/PG_VERSION$/)
-  await interrupt(await usedFolder(t), /postmaster\.pid$/)
+  await interrupt(await newFolder(t), /^data\.unfinished-/, 'PG_VERSION')
+  await interrupt(await usedFolder(t), /^data$/, 'postmaster.pid')
 })
 
 t.test('a taken port is noticed before anything is started', atOnce(), async (t) => {

@@ -1,4 +1,11 @@
+import { execFile } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
+import { promisify } from 'node:util'
+
+/** The variables with which Docker finds its engine, and no setting of the service or of HAProxy. */
+export const dockerVariables: NodeJS.ProcessEnv = Object.fromEntries(
+  Object.entries(process.env).filter(([name]) => /^(PATH|HOME|DOCKER_\w+)$/.test(name)),
+)
 
 /** Returns the image of a program in `docker-compose.yml`. */
 export async function readImage(program: 'postgres' | 'haproxy'): Promise<string> {
@@ -7,23 +14,15 @@ export async function readImage(program: 'postgres' | 'haproxy'): Promise<string
   return image
 }
 
-/** Returns why no container was started, in one line. */
-export function toReason(image: string, error: unknown): string {
-  const [reason] = String(error instanceof Error ? error.message : error).split('\n')
-  return `no container of ${image} could be started: ${reason}`
-}
-
 /** Prints which HAProxy the tests use, and returns the environment variable by which `startBalancer` knows. */
 export async function chooseBalancer(): Promise<Record<string, string>> {
   const image = await readImage('haproxy')
-  const { GenericContainer, Wait } = await import('testcontainers')
   try {
-    const trial = new GenericContainer(image).withCommand(['haproxy', '-v'])
-    await (await trial.withWaitStrategy(Wait.forOneShotStartup()).start()).stop()
+    await promisify(execFile)('docker', ['run', '--rm', image, 'haproxy', '-v'])
     console.log(`HAProxy for the tests: ${image} in a container, because a Docker engine answers`)
     return { TEST_HAPROXY_IMAGE: image }
-  } catch (error) {
-    console.log(`HAProxy for the tests: the installed one, because ${toReason(image, error)}`)
+  } catch {
+    console.log(`HAProxy for the tests: the installed one, because Docker runs no container of ${image}`)
     return {}
   }
 }

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import path from 'node:path'
 import { migrate } from '../../src/database/admin/migrate.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
-import { readImage, toReason } from './containers.ts'
+import { readImage } from './containers.ts'
 import { eventually } from './eventually.ts'
 import { onServer } from './on-server.ts'
 
@@ -40,7 +40,8 @@ async function startServer(folder: string) {
     return await startContainer(image)
   } catch (error) {
     const server = await startEmbeddedServer(path.join(folder, 'postgres'), settings)
-    const source = `the embedded one, because TEST_DATABASE_URL is not set, and ${toReason(image, error)}`
+    const [reason] = String(error instanceof Error ? error.message : error).split('\n')
+    const source = `the embedded one, because TEST_DATABASE_URL is not set, and no container of ${image} could be started: ${reason}`
     // Tests add parameters of their own.
     return { ...server, url: server.url.replace(/\?.*/, ''), source }
   }
