@@ -19,7 +19,6 @@ import { sendList } from './list/delivery/response.ts'
 import type { ListReader } from './list/reads/reader.ts'
 import { type BatchTracer, UpdateQueue, type UpdateTimes } from './updates/queue.ts'
 import type { UpdateRepository } from './updates/repository.ts'
-import { SkippedRowError } from './updates/settle-made.ts'
 
 export interface InventoryOptions {
   readonly reader: ListReader
@@ -126,12 +125,8 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
       const item = await updates
         .set({ petId: BigInt(params.petId), quantity: body.quantity, condition, caller })
         .catch((error: unknown) => {
-          const isRule = hasReason(error, 'rule')
-          if (!isRule && !(error instanceof SkippedRowError)) throw error
-          log.info(
-            { err: isRule ? error.cause : error },
-            'a constraint or trigger in the database rejected the quantity',
-          )
+          if (!hasReason(error, 'rule')) throw error
+          log.info({ err: error.cause }, 'a constraint or trigger in the database rejected the quantity')
           throw new ApiError(400, 'The database rejects this quantity.')
         })
       if (item === undefined) throw new ApiError(404, `No inventory entry exists for petId ${params.petId}.`)

@@ -25,14 +25,7 @@ export interface Batch {
 
 /**
  * All updates without an outcome. `PetQueues` has the order of those of one pet, and `KeyLimits` the keys that are apart. An update is
- * queued until a batch takes it. What follows depends on how the statement of the batch ends:
- *
- * - `onMade`: those with an outcome are settled. The others are queued again, and their pets have trouble.
- * - `onLocked`, `onRejected`: nothing has changed. Several updates are sent again, in quarters, and their keys are apart. A single one is
- *   queued again if it was locked, which says nothing about its key, else settled.
- * - `onFailed`: all are settled.
- *
- * While it is in flight, `onSlow` sets its keys apart.
+ * queued until a batch takes it. While the batch is in flight, `onSlow` sets its keys apart; one of the other transitions ends it.
  */
 export class PendingUpdates {
   /** Whether each update is a statement of its own. Then it can cause no trouble to those of other pets. */
@@ -106,7 +99,7 @@ export class PendingUpdates {
     batch.isSlow = true
   }
 
-  /** @param undecided the updates without an outcome */
+  /** Settles the updates but the undecided ones, which have no outcome: they are queued again, and their pets have trouble. */
   onMade(batch: Batch, undecided: readonly Update[]): void {
     this.#end(batch)
     if (!batch.isSlow) this.#keys.relax(batch.updates)
@@ -116,6 +109,7 @@ export class PendingUpdates {
     }
   }
 
+  /** Nothing has changed. That a single update was locked says nothing about its key. */
   onLocked(batch: Batch): void {
     this.#timeoutAt = performance.now()
     const [first, ...others] = batch.updates
@@ -126,6 +120,7 @@ export class PendingUpdates {
     }
   }
 
+  /** Nothing has changed, and a single update is to blame. */
   onRejected(batch: Batch, error: unknown): void {
     if (batch.updates.length > 1) this.#retry(batch)
     else {

@@ -17,18 +17,18 @@ export interface BatchTracer {
 }
 
 /** Time limits of the queue, in milliseconds. */
-export interface UpdateTimes {
+export const updateTimes = {
   /** How long after its arrival an update may still be sent. After that, it is rejected. */
-  readonly wait: number
+  wait: 2000,
   /** How long a statement is in flight before it is slow. */
-  readonly slow: number
+  slow: 500,
   /** Interval between checks for late updates and slow statements. */
-  readonly check: number
+  check: 100,
   /** Minimum interval between the individual statements of an update. */
-  readonly retry: number
+  retry: 50,
 }
 
-export const updateTimes: UpdateTimes = { wait: 2000, slow: 500, check: 100, retry: 50 }
+export type UpdateTimes = Readonly<typeof updateTimes>
 
 /**
  * Maximum statements in flight. While PostgreSQL executes one shared batch, another is in transit; with more, batches are smaller, and
@@ -68,7 +68,7 @@ export class UpdateQueue {
     repository: UpdateRepository,
     metrics: RequestMetrics,
     tracer?: BatchTracer,
-    times = updateTimes,
+    times: UpdateTimes = updateTimes,
   ) {
     this.#repository = repository
     this.#metrics = metrics
@@ -146,13 +146,10 @@ export class UpdateQueue {
     this.#inFlight.push(batch)
     this.#batchSize = updates.length
     this.#metrics.batches.observe(updates.length)
-    const serve = async () => {
-      const result = await this.#repository.setQuantities(updates, skipsLocked)
-      const isMade = result.kind === 'made'
-      return { result, undecided: isMade ? await settleMade(this.#repository, batch, result.entries) : [] }
-    }
+    const serve = () => this.#repository.setQuantities(updates, skipsLocked)
     const contexts = updates.flatMap(({ context }) => context ?? [])
-    const { result, undecided } = await (this.#tracer?.run(contexts, serve) ?? serve())
+    const result = await (this.#tracer?.run(contexts, serve) ?? serve())
+    const undecided = result.kind === 'made' ? settleMade(batch, result) : []
     const isQueuedAgain = result.kind === 'locked' || undecided.length > 0
     // A trigger may give up a lock at once.
     if (batch.kind === 'individual' && isQueuedAgain)
@@ -170,18 +167,17 @@ export class UpdateQueue {
   #check(): void {
     const now = performance.now()
     this.#pending.rejectLate(now - this.#times.wait)
-    for (const batch of this.#inFlight) this.#checkSlow(batch, now)
+    for (const batch of this.#inFlight) {
+      if (now - batch.sentAt <= this.#times.slow) continue
+      if (!batch.isSlow) this.#pending.onSlow(batch)
+      // It moves to those apart, as soon as there is a place among them.
+      const isShared = batch.kind === 'shared' && !this.#pending.isIndividual
+      if (isShared && this.#count('apart') < this.#limit('apart')) batch.kind = 'apart'
+    }
     this.#dispatch()
     // The timer is stopped only here: otherwise a single caller would start and stop it with each update.
     if (!this.#pending.isEmpty) return
     clearInterval(this.#timer)
     this.#timer = undefined
-  }
-
-  /** Moves a batch that has become slow to those apart, as soon as there is a place among them. */
-  #checkSlow(batch: Batch, now: number): void {
-    if (!batch.isSlow && now - batch.sentAt > this.#times.slow) this.#pending.onSlow(batch)
-    const isMoved = batch.isSlow && batch.kind === 'shared' && !this.#pending.isIndividual
-    if (isMoved && this.#count('apart') < this.#limit('apart')) batch.kind = 'apart'
   }
 }

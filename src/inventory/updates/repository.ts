@@ -14,8 +14,8 @@ export const updateSettings = { random_page_cost: '1.1' }
 
 /** What has become of a statement that sets quantities. Only after `made` and `unknown` may something have changed. */
 export type StatementResult =
-  /** It is committed; these are the entries as stored of the updates that were made, by petId. */
-  | { readonly kind: 'made'; readonly entries: ReadonlyMap<bigint, InventoryItem> }
+  /** It is committed. */
+  | ({ readonly kind: 'made' } & MadeUpdates)
   /** It has waited for a lock until the lock timeout. */
   | { readonly kind: 'locked' }
   /** PostgreSQL has rejected it, perhaps because of one of its updates. */
@@ -23,6 +23,14 @@ export type StatementResult =
   /** The database cannot serve it now. */
   | { readonly kind: 'unavailable'; readonly error: unknown }
   | { readonly kind: 'unknown'; readonly error: unknown }
+
+/** Entries by petId. */
+export interface MadeUpdates {
+  /** Those of the updates that were made, as stored. */
+  readonly entries: ReadonlyMap<bigint, InventoryItem>
+  /** Those of the other pets, as far as they have one; undefined if they could not be read. */
+  readonly others: ReadonlyMap<bigint, StoredEntry> | undefined
+}
 
 /** An entry and the transaction that wrote its row, unless Citus manages the table. */
 export interface StoredEntry extends InventoryItem {
@@ -143,13 +151,17 @@ function toResult(error: unknown): StatementResult {
 
 export type UpdateRepository = ReturnType<typeof updateRepository>
 
-/**
- * Creates what writes quantities and finds out why an update was not made.
- *
- * @param probe a pool for a statement that no update waits for
- */
+/** Creates what writes quantities. No update waits for a statement of `probe`. */
 export function updateRepository(database: Pool, probe: Pool) {
   const table = tableState(probe)
+
+  /** Returns the entries of those pets that have one; undefined without a response, for which the next statement tells why. */
+  const findEntries = async (petIds: readonly bigint[]): Promise<MadeUpdates['others']> => {
+    const text = table().isDistributed ? ENTRIES : VERSIONED_ENTRIES
+    const rows = await database.query<StoredEntry>(text, [toArray(petIds)]).catch(() => undefined)
+    return rows && new Map(rows.map((entry) => [entry.petId, entry]))
+  }
+
   return {
     /** Maximum connections for updates. */
     updateConnections: database.statistics().size,
@@ -158,7 +170,7 @@ export function updateRepository(database: Pool, probe: Pool) {
 
     /**
      * Sets the quantities of different pets in one transaction. An update whose condition is not met, or whose pet has no entry, is
-     * not made, and has no entry in the result. Never rejects.
+     * not made. Never rejects.
      *
      * @param skipsLocked whether to skip rows that others have locked. With Citus, it has no effect
      */
@@ -170,17 +182,12 @@ export function updateRepository(database: Pool, probe: Pool) {
       try {
         const rows = await database.query<InventoryItem & { readonly key: bigint }>(statement, values)
         // A trigger may have changed the petId of the entry.
-        return { kind: 'made', entries: new Map(rows.map((row) => [row.key, row])) }
+        const entries = new Map(rows.map((row) => [row.key, row]))
+        const others = updates.filter(({ petId }) => !entries.has(petId)).map(({ petId }) => petId)
+        return { kind: 'made', entries, others: others.length === 0 ? undefined : await findEntries(others) }
       } catch (error) {
         return toResult(error)
       }
-    },
-
-    /** Returns the entries of those pets that have one. Rejects with a StatementError. */
-    async findEntries(petIds: readonly bigint[]): Promise<ReadonlyMap<bigint, StoredEntry>> {
-      const text = table().isDistributed ? ENTRIES : VERSIONED_ENTRIES
-      const rows = await database.query<StoredEntry>(text, [toArray(petIds)])
-      return new Map(rows.map((entry) => [entry.petId, entry]))
     },
   }
 }

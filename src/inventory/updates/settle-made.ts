@@ -1,36 +1,20 @@
 import { ApiError } from '../../contract/api-error.ts'
+import { StatementError } from '../../database/statement-error.ts'
 import { entryTag, isMet } from '../entry/condition.ts'
-import type { InventoryItem } from '../entry/schemas.ts'
 import type { Batch } from './pending-updates.ts'
 import type { Update } from './quantity-update.ts'
-import type { StoredEntry, UpdateRepository } from './repository.ts'
+import type { MadeUpdates, StoredEntry } from './repository.ts'
 
-/** A trigger of the operator's own has skipped the row. */
-export class SkippedRowError extends Error {
-  override readonly name = 'SkippedRowError'
-
-  constructor() {
-    super('no error was raised, but a trigger skipped the row')
-  }
-}
-
-/** Answers the updates of a committed statement, and returns those without an outcome. `made` has the entries of those that it made. */
-export async function settleMade(
-  repository: UpdateRepository,
+/** Answers the updates of a committed statement, and returns those without an outcome. */
+export function settleMade(
   { updates, skipsLocked }: Batch,
-  made: ReadonlyMap<bigint, InventoryItem>,
-): Promise<readonly Update[]> {
-  const others: Update[] = []
-  for (const update of updates) {
-    const entry = made.get(update.petId)
-    if (entry === undefined) others.push(update)
-    else update.resolve(entry)
-  }
-  if (others.length === 0) return []
-  // If this fails, the next statement tells why.
-  const entries = await repository.findEntries(others.map(({ petId }) => petId)).catch(() => undefined)
-  if (entries === undefined) return others
-  return others.filter((update) => !settleUnmade(update, entries.get(update.petId), skipsLocked))
+  { entries, others }: MadeUpdates,
+): readonly Update[] {
+  return updates.filter((update) => {
+    const entry = entries.get(update.petId)
+    if (entry !== undefined) update.resolve(entry)
+    return entry === undefined && !(others && settleUnmade(update, others.get(update.petId), skipsLocked))
+  })
 }
 
 /**
@@ -50,7 +34,9 @@ function settleUnmade(update: Update, entry: StoredEntry | undefined, skipsLocke
     update.reject(new ApiError(412, message, { headers }))
   } else if (skipsLocked) return false
   else if (entry.quantity === update.quantity) update.resolve(entry)
-  else if (isSame) update.reject(new SkippedRowError())
+  else if (isSame) update.reject(new StatementError(SKIPPED, 'rolledBack', 'rule'))
   else return false
   return true
 }
+
+const SKIPPED = new Error('no error was raised, but a trigger skipped the row')

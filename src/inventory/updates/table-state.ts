@@ -20,23 +20,19 @@ export const TABLE_STATE = `SELECT ${IS_RECORDING} AS "namesCallers", ${IS_DISTR
 /** What updates depend on that operators may change while the service runs. */
 export interface TableState {
   /**
-   * Whether Citus may distribute the table over several servers. If so, each update is a statement of its own, on as many
-   * connections as there are: Citus passes it on to the one server with the entry, which commits it. A statement for entries on
-   * several servers costs work on every shard and a commit in two phases. It is correct as well.
+   * Whether Citus may distribute the table over several servers. If so, each update is a statement of its own, which Citus passes on to
+   * the server with the entry. A statement for entries on several servers is correct, but costs work on every shard and a commit in two
+   * phases.
    */
   readonly isDistributed: boolean
   /**
-   * Whether an update has to name its caller: the history records changes, or did not long ago, or that is not known. A name that
-   * nothing records costs time only. Citus distributes no table with triggers, and supports no such statement for one that it
-   * distributes.
+   * Whether an update has to name its caller: the history records changes, or did not long ago, or that is not known. Citus distributes
+   * no table with triggers, and supports no such statement for one that it distributes.
    */
   readonly namesCallers: boolean
 }
 
-/**
- * Returns a function that returns the latest state. No update waits until it is read: the function reads it in the background if it is
- * old, also when it is created.
- */
+/** Returns a function that returns the latest state, and reads it in the background if it is old: no update waits for it. */
 export function tableState(database: StatementRunner): () => TableState {
   let state: TableState = { isDistributed: false, namesCallers: true }
   let readAt = Number.NEGATIVE_INFINITY
