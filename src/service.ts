@@ -10,7 +10,7 @@ import { updateRepository } from './inventory/updates/repository.ts'
 import { requestMetrics } from './metrics/request-metrics.ts'
 import { serviceMetrics } from './metrics/service-metrics.ts'
 import { createPools, databaseLimits } from './service/pools.ts'
-import { checkDatabase, warnOfKeys, warnOfSettings } from './service/start-checks.ts'
+import { checkDatabase, warnOfKeys } from './service/start-checks.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
 /**
@@ -78,7 +78,6 @@ export async function startService(
 
   try {
     await checkDatabase(readiness, log)
-    await warnOfSettings(probe, options.behindPooler, log)
     await warnOfKeys(options.apiKeys, probe, log)
     // Now, so that the log says at the start if the keys cannot be read.
     await apiKeys.refresh().catch(() => {})

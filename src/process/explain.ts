@@ -19,14 +19,9 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string[] {
   if (!('syscall' in error)) return (error.stack ?? error.message).split('\n')
   // The name lookups for databases are causes of a StatementError.
   if (error.syscall !== 'listen' && error.syscall !== 'getaddrinfo') return [`${error.message}.`]
-  return [`The service cannot listen: ${error.message}. ${listenAdvice(error)}`]
-}
-
-function listenAdvice({ code, port = 0 }: Error & { code?: unknown; port?: unknown }): string {
-  if (code === 'EADDRINUSE')
-    return `Use another port: PORT=${Number(port) + 1} npm start (METRICS_PORT for that of the metrics).`
-  if (code === 'EACCES') return 'Set PORT (METRICS_PORT for the metrics) to a port above 1023.'
-  return 'Set HOST to an address of this machine, or to 0.0.0.0 for all.'
+  return [
+    `The service cannot listen: ${error.message}. Set HOST to an address of this machine, and PORT and METRICS_PORT to free ports above 1023.`,
+  ]
 }
 
 /** Describes why a statement failed. No message of the server or the network contains the password. */

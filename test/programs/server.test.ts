@@ -7,7 +7,7 @@ import t from 'tap'
 import { explain } from '../../src/process/explain.ts'
 import { printableText } from '../../src/process/terminal.ts'
 import { apiKey, startApp } from '../support/app.ts'
-import { testDatabase, testRole } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, createSender } from '../support/http.ts'
 import { startLogin } from '../support/login.ts'
@@ -72,16 +72,12 @@ t.test('a second signal exits at once', atOnce(), async (t) => {
 })
 
 t.test('a start logs what an operator has to know', atOnce(), async (t) => {
-  const role = await testRole(t)
   const { url } = await testDatabase(t)
-  const { url: careless, query } = await testDatabase(t)
-  await query(`ALTER ROLE ${role.name} SET synchronous_commit = off`)
   const away = 'postgres://nobody:the-password-in-the-url@127.0.0.1:1/none'
   for (const [databaseUrl, API_KEYS, message] of [
     [url, `ops:${apiKey}`, /^$/],
     [url, '', /there is no API key.*create one with "inventory keys create --name ops"/],
     [url, 'ops:hunter2', /the API key "ops" is short enough to be guessed/],
-    [role.toUrl(careless), apiKey, /synchronous_commit is off/],
     [away, apiKey, /not ready: The database cannot be reached/],
   ] as const) {
     const { log, send, close } = await startApp(t, databaseUrl, { env: { API_KEYS } })
