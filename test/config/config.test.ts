@@ -40,11 +40,9 @@ t.test('every variable is read, and all but secrets have a default', async (t) =
 
 t.test('an empty variable counts as unset', async (t) => {
   const all = names.flatMap((name) => [name, `${name}_FILE`])
-  for (const text of ['', ' ', '\t\n']) {
-    const empty = Object.fromEntries(all.map((name) => [name, text]))
-    t.strictSame(loadConfig(empty), loadConfig({}), JSON.stringify(text))
-    t.equal(loadOperatorDatabase(empty), undefined, JSON.stringify(text))
-  }
+  const empty = Object.fromEntries(all.map((name, index) => [name, ['', ' ', '\t\n'][index % 3]]))
+  t.strictSame(loadConfig(empty), loadConfig({}))
+  t.equal(loadOperatorDatabase(empty), undefined)
 })
 
 /** Values that a setting must not have. */

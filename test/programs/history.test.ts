@@ -94,19 +94,6 @@ t.test('a change of any field of an entry is recorded', async (t) => {
   }
 })
 
-t.test('the history goes on in a schema with a new name', async (t) => {
-  const database = await testDatabase(t, { entries: ['1,5,sold'] })
-  const url = `${database.url}?options=-c%20search_path%3Dshop,public`
-  await history(t, database.url, 'on')
-  await database.query('ALTER SCHEMA public RENAME TO shop')
-  await database.query('UPDATE shop.inventory SET quantity = 0')
-  await database.query(`DO $$ BEGIN
-    UPDATE shop.inventory SET quantity = 9 WHERE pet_id = 2;
-    ASSERT pg_current_xact_id_if_assigned() IS NULL, 'no row, but a transaction id';
-  END $$`)
-  t.match(changesIn(await history(t, url, '--json')), [{ petId: 1, oldQuantity: 5, newQuantity: 0 }])
-})
-
 t.test('a role that names callers itself forges no line, and is shown', async (t) => {
   const database = await testDatabase(t, { entries: ['1,5,sold'] })
   await history(t, database.url, 'on')

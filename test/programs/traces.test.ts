@@ -1,11 +1,9 @@
-import { readdir, readFile } from 'node:fs/promises'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
-import path from 'node:path'
 import t, { type Test } from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
 import { listen } from '../support/ports.ts'
-import { apiKey, startServer, temporaryFolder } from '../support/program.ts'
+import { apiKey, startServer } from '../support/program.ts'
 
 const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'
 
@@ -53,22 +51,4 @@ t.test('a collector that does not answer holds up neither requests nor the stop'
   await until('an export', () => collector.exports.length > 0)
   t.equal((await server.send('GET', '/v1/inventory')).status, 200)
   t.equal((await server.stop()).code, 0)
-})
-
-t.test('nothing of OpenTelemetry’s SDK is loaded if it is disabled', async (t) => {
-  // Every script that was loaded is in the report of coverage.
-  const folder = await temporaryFolder(t)
-  const env = { NODE_V8_COVERAGE: folder, OTEL_BSP_SCHEDULE_DELAY: '1', OTEL_SDK_DISABLED: 'true' }
-  const { collector, server } = await startTraced(t, env)
-  await server.send('GET', '/v1/inventory', { headers: { traceparent } })
-  const { code, stdout } = await server.stop()
-  t.equal(code, 0)
-  const [report = ''] = await readdir(folder)
-  const text = await readFile(path.join(folder, report), 'utf8')
-  const { result }: { result: { url: string }[] } = JSON.parse(text)
-  const loaded = result.map(({ url }) => url).join('\n')
-  t.match(loaded, /node_modules\/pg\//, 'what is loaded is listed')
-  t.notMatch(loaded, /sdk-trace/)
-  t.notMatch(stdout, /trace_id/)
-  t.strictSame(collector.exports, [])
 })
