@@ -243,7 +243,7 @@ t.test('an import that the table does not have as the file says is refused', asy
     await database.query(code)
     for (const more of ['--dry-run', '']) {
       const outcome = await load(t, database.url, csv, `${options} ${more}`)
-      const stderr = ` (${wrong}): a trigger or rule of the table may skip or change rows; nothing was changed\n`
+      const stderr = ` (${wrong}): a trigger of the table may skip or change rows; nothing was changed\n`
       t.match(outcome, wrong === '' ? { code: 0 } : { code: 3, stdout: /^$/, stderr }, code)
       if (wrong !== '' || more !== '') t.equal(await readStock(database), before, code)
     }

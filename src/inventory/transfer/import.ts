@@ -82,6 +82,6 @@ async function refuseIfAny(transaction: Transaction, query: string, what: string
   const { count, first } = onlyRow(rows)
   if (count > 0)
     throw new InvalidInputError(
-      `cannot be imported, because entries ${what} (${count}, such as petId ${first}): a trigger or rule of the table may skip or change rows`,
+      `cannot be imported, because entries ${what} (${count}, such as petId ${first}): a trigger of the table may skip or change rows`,
     )
 }
