@@ -4,6 +4,7 @@ import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { version } from '../src/config/version.ts'
 import { createPool } from '../src/database/pool.ts'
+import { PrimaryServer } from '../src/database/primary.ts'
 import { requestLimits } from '../src/database/time-limits.ts'
 import { appTimeouts, buildApp } from '../src/http/app.ts'
 import { listReader } from '../src/inventory/list/reads/reader.ts'
@@ -13,6 +14,7 @@ import { requestMetrics } from '../src/metrics/request-metrics.ts'
 // Never connects, because no statement is sent.
 const database = createPool({
   url: 'postgres://localhost/none',
+  server: new PrimaryServer(() => {}),
   size: 1,
   limits: requestLimits,
   onConnectionLost: () => {},

@@ -2,9 +2,8 @@ import pg from 'pg'
 import { mayBeCommittedElsewhere, type Outcome } from './causes.ts'
 import { DatabaseConnection } from './database-connection.ts'
 import { queryNamed } from './prepared-statement.ts'
-import type { PrimaryServer } from './primary.ts'
+import { askServer, type PrimaryServer } from './primary.ts'
 import { directSession, pooledSession, sessionConfig } from './session.ts'
-import { askServer } from './session-server.ts'
 import { type Statement, type TextRow, toText, type Value } from './statement.ts'
 import { hasReason, StatementError, toStatementError } from './statement-error.ts'
 import type { TimeLimits } from './time-limits.ts'
@@ -12,8 +11,8 @@ import type { TimeLimits } from './time-limits.ts'
 export interface PoolOptions {
   /** A `postgres://` address. */
   readonly url: string
-  /** Verifies the server of each connection. Absent if any server is allowed, including a standby. */
-  readonly server?: PrimaryServer
+  /** Verifies the server of each connection. */
+  readonly server: PrimaryServer
   /** Maximum connections. */
   readonly size: number
   readonly limits: TimeLimits
@@ -91,7 +90,7 @@ export function createPool(options: PoolOptions) {
       )
     if (options.isForUpdates && found.hasLateCommit)
       throw new StatementError(new Error('commits wait for a synchronous standby'), 'notSent', 'late')
-    server?.verify(client, found)
+    server.verify(client, found)
   }
 
   const pool = new pg.Pool({
@@ -132,7 +131,7 @@ export function createPool(options: PoolOptions) {
     const isRolledBack = await deadline.within(client.hasRolledBack(error), 'unknown').catch(() => false)
     const outcome = isRolledBack && !mayBeCommittedElsewhere(error) ? 'rolledBack' : 'unknown'
     const failure = toStatementError(error, outcome)
-    if (hasReason(failure, 'readOnly') && isRolledBack && isCurrent(client)) server?.discardReadOnly(outcome)
+    if (hasReason(failure, 'readOnly') && isRolledBack && isCurrent(client)) server.discardReadOnly(outcome)
     if (!isRolledBack) client.cut()
     // The session may remember what is wrong, such as the plan of a function, a setting of an extension, or the type of a column.
     const isStatement = failure instanceof StatementError && failure.blame === 'statement'
@@ -213,7 +212,7 @@ export function createPool(options: PoolOptions) {
     },
 
     /** Discards all connections to the server, because a statement showed that it is read-only. Returns the error to throw. */
-    discardReadOnly: () => server?.discardReadOnly('rolledBack'),
+    discardReadOnly: () => server.discardReadOnly('rolledBack'),
 
     /** Returns the state of the pool. */
     statistics: () => ({

@@ -1,7 +1,7 @@
 import { findCause, type NotReadyKind, notReadyReasons } from './causes.ts'
 import { APPLIED_TABLE, knownMigrations } from './migrations.ts'
 import type { Pool } from './pool.ts'
-import { HAS_CITUS } from './session-server.ts'
+import { HAS_CITUS } from './primary.ts'
 import { hasReason, StatementError } from './statement-error.ts'
 import { type TableShape, tableFault } from './table-shape.ts'
 

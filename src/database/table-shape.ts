@@ -3,17 +3,16 @@ export interface TableShape {
   readonly name: string
   /** The type of each column, as PostgreSQL writes it, followed by `NOT NULL` if it is required. */
   readonly columns: Readonly<Record<string, string>>
-  /** The column that is the primary key. */
+  /** The column that is the primary key. A table without one may be partitioned, and others may inherit from it. */
   readonly key?: string
-  /** Whether it may be partitioned, and others may inherit from it. */
-  readonly isPartitionable?: boolean
 }
 
 /**
  * Returns an SQL expression for what is wrong with a table and what to do, as "is a view; …". It is null if the table is an ordinary one
  * of this shape, or one that Citus manages. Reads catalogs alone, so it waits for no lock.
  */
-export function tableFault({ name, columns, key, isPartitionable = false }: TableShape): string {
+export function tableFault({ name, columns, key }: TableShape): string {
+  const isPartitionable = key === undefined
   const wanted = Object.entries(columns).map(([column, type]) => `('${column}', '${type}')`)
   return `(
     SELECT coalesce(
@@ -45,15 +44,11 @@ export function tableFault({ name, columns, key, isPartitionable = false }: Tabl
         WHERE (found.type IN (wanted.type, replace(wanted.type, ' NOT NULL', '')) AND found.attgenerated = ''
           AND (found.attnotnull OR wanted.type NOT LIKE '% NOT NULL')) IS NOT TRUE
         LIMIT 1
-      )${
-        key === undefined
-          ? ''
-          : `,
-      CASE WHEN NOT EXISTS (
+      ),
+      CASE WHEN ${!isPartitionable} AND NOT EXISTS (
         SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
         WHERE indrelid = class.oid AND indisprimary AND indisvalid AND indimmediate AND indnkeyatts = 1 AND attname = '${key}'
-      ) THEN 'lacks the primary key (${key}); add it, not deferrable' END`
-      }
+      ) THEN 'lacks the primary key (${key}); add it, not deferrable' END
     )
     FROM (SELECT to_regclass('${name}')::oid AS oid) AS named
       LEFT JOIN pg_class AS class ON class.oid = named.oid

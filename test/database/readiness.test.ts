@@ -3,10 +3,11 @@ import t from 'tap'
 import { loadConfig } from '../../src/config/load-config.ts'
 import { createReadiness } from '../../src/database/readiness.ts'
 import { createPools } from '../../src/service/pools.ts'
-import { longLimits, startService } from '../support/app.ts'
-import { testDatabase } from '../support/database.ts'
+import { longLimits, startApp, startService } from '../support/app.ts'
+import { inventory, succeed } from '../support/command.ts'
+import { addKey, testDatabase, testRole } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { startRelay } from '../support/relay.ts'
+import { startLackingServer, startRelay } from '../support/relay.ts'
 
 const TO_STOCK = 'ALTER TABLE inventory RENAME TO stock'
 const FROM_STOCK = 'ALTER TABLE stock RENAME TO inventory'
@@ -19,17 +20,6 @@ const faults: readonly (readonly [fault: string, begin: string, end: string])[] 
     'inventory is a view',
     `${TO_STOCK}; CREATE VIEW inventory AS TABLE stock`,
     `DROP VIEW inventory; ${FROM_STOCK}`,
-  ],
-  [
-    'inventory is a materialized view',
-    `${TO_STOCK}; CREATE MATERIALIZED VIEW inventory AS TABLE stock`,
-    `DROP MATERIALIZED VIEW inventory; ${FROM_STOCK}`,
-  ],
-  [
-    'inventory is a foreign table',
-    `${TO_STOCK}; CREATE EXTENSION postgres_fdw; CREATE SERVER other FOREIGN DATA WRAPPER postgres_fdw;
-     CREATE FOREIGN TABLE inventory (pet_id bigint NOT NULL, quantity integer NOT NULL, status text NOT NULL) SERVER other`,
-    `DROP EXTENSION postgres_fdw CASCADE; ${FROM_STOCK}`,
   ],
   [
     'inventory is a partitioned table',
@@ -137,3 +127,58 @@ t.test(
     t.equal(messages.length, 1)
   },
 )
+
+t.test('rows that row security may hide are a reason not to be ready, never an empty list', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t, { entries: ['1,9,available'] })
+  const key = await addKey(database, 'stored')
+  const url = role.toUrl(database.url)
+  await succeed(t, database.url, `migrate up --server-role ${role.name}`)
+  await database.query(`GRANT ALL ON inventory, api_keys TO ${role.name}`)
+  const { send } = await startApp(t, url)
+  const readiness = async (): Promise<string> => (await send('GET', '/readyz')).text
+  t.equal(await readiness(), '{"status":"ready"}')
+
+  for (const table of ['inventory', 'api_keys']) {
+    await database.query(`ALTER TABLE ${table} ENABLE ROW LEVEL SECURITY`)
+    const { send: started, update } = await startApp(t, url)
+    const reason = `Row security would hide rows: query would be affected by row-level security policy for table "${table}"`
+    t.match(JSON.parse((await started('GET', '/readyz')).text), { message: reason }, table)
+    const authorization = `Bearer ${key}`
+    const requests = [
+      await started('GET', '/v1/inventory', { headers: { authorization } }),
+      await started('GET', '/v1/inventory'),
+      await update(1, 3),
+    ]
+    if (table === 'api_keys') t.equal(requests[0]?.status, 503, 'a stored key is not called invalid')
+    else for (const answer of requests) t.equal(answer.status, 503, answer.text)
+
+    const stderr = /: Row security would hide rows from this role: .* Use a role that sees all/
+    const input = 'petId,quantity\n1,2\n'
+    const commands =
+      table === 'inventory' ? ['export', 'import - --rows 1'] : ['keys list', 'keys revoke stored']
+    for (const command of ['status', ...commands])
+      t.match(await inventory(t, url, command, { input }), { code: 1, stdout: '', stderr }, command)
+    await database.query(`ALTER TABLE ${table} DISABLE ROW LEVEL SECURITY`)
+  }
+})
+
+t.test('a server that lacks a feature is a reason not to be ready, and no request gets a 500', async (t) => {
+  const database = await testDatabase(t, { entries: ['1,1,sold'] })
+  const server = await startLackingServer(t, database.url, 'RETURNING')
+
+  // A process that cannot reach the server yet says it on /readyz.
+  server.fail()
+  const { send, update } = await startApp(t, server.url)
+  await server.restore()
+  const readiness = await eventually('the service to reach the server', async () => {
+    const answer = await send('GET', '/readyz')
+    return answer.text.includes('cannot be reached') ? undefined : answer
+  })
+  t.equal(readiness.status, 503)
+  t.match(readiness.text, 'The database does not support a statement that this service needs: ')
+  t.match(readiness.text, /syntax error at or near/)
+  const updates = Array.from({ length: 11 }, () => update(1, 3))
+  for (const { status, text } of await Promise.all([send('GET', '/v1/inventory'), ...updates]))
+    t.ok([200, 503].includes(status), `${status}: ${text}`)
+})

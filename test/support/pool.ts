@@ -1,5 +1,6 @@
 import type { Test } from 'tap'
 import { createPool, type PoolOptions } from '../../src/database/pool.ts'
+import { PrimaryServer } from '../../src/database/primary.ts'
 import { longLimits } from './app.ts'
 import { testDatabase } from './database.ts'
 
@@ -12,6 +13,7 @@ export async function openPool(t: Test, options: Partial<PoolOptions> = {}) {
   const lost: string[] = []
   const pool = createPool({
     url: owner.url,
+    server: new PrimaryServer(() => {}),
     size: 1,
     limits: longLimits.requests,
     onConnectionLost: (reason) => lost.push(reason),

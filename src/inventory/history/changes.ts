@@ -19,7 +19,6 @@ export const HISTORY_TABLE: TableShape = {
     role: 'text NOT NULL',
     request_id: 'text',
   },
-  isPartitionable: true,
 }
 
 /** Which changes to list. */

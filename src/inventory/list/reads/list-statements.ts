@@ -1,4 +1,4 @@
-import { HAS_CITUS, IS_READ_ONLY } from '../../../database/session-server.ts'
+import { HAS_CITUS, IS_READ_ONLY } from '../../../database/primary.ts'
 import { tableFault } from '../../../database/table-shape.ts'
 import { ENTRY_JSON, INVENTORY_TABLE } from '../../entry/columns.ts'
 import { ENTRIES_PER_PIECE } from '../serialized/pieces.ts'
