@@ -193,7 +193,7 @@ t.test('operators read the history, and only the owner of the tables can change 
   t.match(changesIn(await history(t, database.url, '--json'))[0], { newQuantity: 2, role: operator.name })
 })
 
-t.test('once on has ended, every update of a server names its key, and lists stay cached', async (t) => {
+t.test('once on has ended, every update of a server names its key', async (t) => {
   const database = await testDatabase(t, { entries: ['1,0,sold'] })
   // Slow once the history is on, as turning it on waits for writers.
   const isOn = "EXISTS (SELECT FROM pg_trigger WHERE tgname = 'inventory_history_update')"
@@ -210,8 +210,6 @@ t.test('once on has ended, every update of a server names its key, and lists sta
   await load.stop()
   t.equal(await unnamed(), before)
   t.equal(findContradiction(load.readHistory(1), 0), undefined)
-  server.process.kill('SIGTERM')
-  t.notMatch((await server.ended).stdout, /every list is read in full/)
 })
 
 t.test('the triggers of the history are known by their function, not by their name', async (t) => {

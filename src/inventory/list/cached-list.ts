@@ -3,8 +3,8 @@ import { hasReason } from '../../database/statement-error.ts'
 import type { RequestMetrics } from '../../metrics/request-metrics.ts'
 import type { ActiveDownloads } from './delivery/active-downloads.ts'
 import { coalesceReads } from './reads/coalesce-reads.ts'
-import type { ListChanges, ListReader, ListState, ListValidator } from './reads/reader.ts'
-import { withChanges } from './serialized/pieces.ts'
+import type { ListReader, ListState } from './reads/reader.ts'
+import { withChanges } from './serialized/chunks.ts'
 import { SerializedList } from './serialized/serialized-list.ts'
 
 /** A list and the state that it was read from. The state is undefined if later changes cannot be derived from it. */
@@ -40,21 +40,26 @@ const CHANGES_PAUSE_MS = 60_000
 export function inventoryList(
   reader: ListReader,
   downloads: ActiveDownloads,
-  metrics: RequestMetrics,
+  { lists }: Pick<RequestMetrics, 'lists'>,
   log: FastifyBaseLogger,
 ): () => Promise<SerializedList> {
-  const { lists } = metrics
   let cached: CachedList | undefined
-  let isReused: boolean | undefined
-  /** Whether the last read found changes, so that the next one probably finds some, too. */
+  /** Whether the last read found changed entries, so that the next one probably finds some, too. */
   let expectsChanges = false
   /** When changes may be read again, by `performance.now()`. */
   let changesPausedUntil = Number.NEGATIVE_INFINITY
 
   /** Returns undefined if the whole list must be read, now or, after an error, by the next call. */
-  const readChanges = async (former: SerializedList, state: ListState): Promise<ListChanges | undefined> => {
+  const readChanged = async (former: SerializedList, state: ListState): Promise<CachedList | undefined> => {
+    if (performance.now() < changesPausedUntil) return undefined
     try {
-      return await reader.changesSince(state, maxChanges(former.count))
+      const changes = await reader.changesSince(state, maxChanges(former.count))
+      // A different number means that entries were removed or added.
+      if (changes?.count !== former.count) return undefined
+      // All commits since then changed other tables or databases.
+      if (changes.lines === '') return { list: former, state: changes.state }
+      const chunks = await withChanges(former.chunks, changes.lines)
+      return chunks && { list: new SerializedList(chunks), state: changes.state }
     } catch (error) {
       if (hasReason(error, 'canceled', 'late', 'unsupported'))
         changesPausedUntil = performance.now() + CHANGES_PAUSE_MS
@@ -65,45 +70,26 @@ export function inventoryList(
     }
   }
 
-  /** Returns undefined if the whole list must be read. */
-  const update = async (former: SerializedList, state: ListState): Promise<CachedList | undefined> => {
-    const unchanged = { list: former, state }
-    if (!expectsChanges || former.count > MAX_UNCHECKED_ENTRIES) {
-      const latest = await reader.validator()
-      if (isSame(latest, state)) return unchanged
-      if (latest.source !== state.source) return undefined
-    }
-    if (performance.now() < changesPausedUntil) return undefined
-    await downloads.waitForMemory(former)
-    // The next read compares the validators first, unless this one finds changes.
-    expectsChanges = false
-    const changes = await readChanges(former, state)
-    // A different number means that entries were removed or added.
-    if (changes?.count !== former.count) return undefined
-    if (isSame(changes.state, state)) return unchanged
-    expectsChanges = true
-    // All commits since then changed other tables or databases.
-    if (changes.lines === '') return { list: former, state: changes.state }
-    const pieces = await withChanges(former.pieces, changes.lines)
-    return pieces && { list: new SerializedList(pieces), state: changes.state }
-  }
-
   const readWhole = async (former: SerializedList | undefined): Promise<CachedList> => {
-    await downloads.waitForMemory(former)
-    const { pieces, state } = await reader.readAll(former?.pieces ?? [])
-    if (isReused !== (state !== undefined)) {
-      isReused = state !== undefined
-      log.info(isReused ? 'lists are reused until there is a commit' : 'every list is read in full')
-    }
-    return { list: new SerializedList(pieces), state }
+    const { chunks, state } = await reader.readAll(former?.chunks ?? [])
+    return { list: new SerializedList(chunks), state }
   }
 
   const readLatest = async (): Promise<SerializedList> => {
     const { list: former, state } = cached ?? {}
-    const updated = former && state && (await update(former, state))
-    const latest = updated ?? (await readWhole(former))
-    const result = updated === undefined ? 'read' : updated.state === state ? 'unchanged' : 'changed'
-    lists.inc({ result })
+    const skipsValidator = expectsChanges && former && former.count <= MAX_UNCHECKED_ENTRIES
+    expectsChanges = false
+    const validator = state && !skipsValidator ? await reader.validator() : state
+    const isComparable = state !== undefined && validator?.source === state.source
+    if (former && isComparable && !skipsValidator && validator.snapshot === state.snapshot) {
+      lists.inc({ result: 'unchanged' })
+      return former
+    }
+    await downloads.waitForMemory(former)
+    const changed = former && isComparable ? await readChanged(former, state) : undefined
+    const latest = changed ?? (await readWhole(former))
+    lists.inc({ result: changed ? 'changed' : 'read' })
+    expectsChanges = changed !== undefined && changed.list !== former
     // An equal list stays, to keep its compressed representations.
     cached = former?.digest === latest.list.digest ? { list: former, state: latest.state } : latest
     return cached.list
@@ -121,8 +107,4 @@ export function inventoryList(
   }
 
   return coalesceReads(read, () => lists.inc({ result: 'joined' }))
-}
-
-function isSame(one: ListValidator, other: ListValidator): boolean {
-  return one.source === other.source && one.snapshot === other.snapshot
 }

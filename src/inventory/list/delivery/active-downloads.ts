@@ -23,7 +23,7 @@ const POLL_INTERVAL_MS = 10
 
 /** Tracks the downloads in progress. Limits the memory that slow clients can hold, regardless of their number. */
 export class ActiveDownloads {
-  readonly #responses = new TransientMap<Representation, ServerResponse[]>()
+  readonly #responses = new TransientMap<Representation, Set<ServerResponse>>()
   /** Until when downloads are closed without a wait, in `performance.now()` time. */
   #closesAtOnceUntil = 0
   readonly #options: ActiveDownloadsOptions
@@ -35,10 +35,11 @@ export class ActiveDownloads {
   /** Tracks a response until it ends. */
   add(list: Representation, response: ServerResponse): void {
     if (list.size < MIN_COUNTED_BYTES || response.destroyed) return
-    const responses = this.#responses.get(list) ?? []
-    responses.push(response)
-    this.#responses.set(list, responses)
-    response.once('close', () => this.#forget(list, response))
+    const responses = this.#responses.get(list) ?? new Set()
+    this.#responses.set(list, responses.add(response))
+    response.once('close', () => {
+      if (responses.delete(response) && responses.size === 0) this.#responses.delete(list)
+    })
   }
 
   /**
@@ -64,23 +65,16 @@ export class ActiveDownloads {
       this.#responses.delete(oldest)
     }
   }
-
-  #forget(list: Representation, response: ServerResponse): void {
-    const responses = this.#responses.get(list) ?? []
-    const index = responses.indexOf(response)
-    if (index !== -1) responses.splice(index, 1)
-    if (responses.length === 0) this.#responses.delete(list)
-  }
 }
 
-/** Returns the bytes that only superseded lists hold. Shared chunks count once. */
+/** Returns the bytes that only superseded lists hold. Shared buffers count once. */
 function sizeBeside(current: Representation | undefined, superseded: readonly Representation[]): number {
-  const seen = new Set(current?.chunks)
+  const seen = new Set(current?.buffers)
   let size = 0
-  for (const { chunks } of superseded) {
-    for (const chunk of chunks) {
-      if (!seen.has(chunk)) size += chunk.length
-      seen.add(chunk)
+  for (const { buffers } of superseded) {
+    for (const buffer of buffers) {
+      if (!seen.has(buffer)) size += buffer.length
+      seen.add(buffer)
     }
   }
   return size

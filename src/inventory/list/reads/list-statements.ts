@@ -1,7 +1,7 @@
 import { HAS_CITUS, IS_READ_ONLY } from '../../../database/primary.ts'
 import { tableFault } from '../../../database/table-shape.ts'
-import { ENTRY_JSON, INVENTORY_TABLE } from '../../entry/columns.ts'
-import { ENTRIES_PER_PIECE } from '../serialized/pieces.ts'
+import { columns, ENTRY_JSON, INVENTORY_TABLE } from '../../entry/columns.ts'
+import { ENTRIES_PER_CHUNK } from '../serialized/chunks.ts'
 
 const TABLE = "to_regclass('inventory')::oid"
 
@@ -15,7 +15,7 @@ export const listSettings = { random_page_cost: '1.1', idle_session_timeout: '0'
  */
 const SOURCE = `concat_ws(' ', pg_postmaster_start_time(), ${TABLE}, row_security_active(${TABLE}))`
 
-const IS_COLUMN = "attrelid = pg_class.oid AND attname IN ('pet_id', 'quantity', 'status')"
+const IS_COLUMN = `attrelid = pg_class.oid AND attname IN (${columns.map(({ column }) => `'${column}'`).join()})`
 
 /**
  * Whether every change of the list is a commit that changes this server's snapshot and writes a new version of each changed
@@ -91,28 +91,28 @@ export const changesText = (backend: string): string =>
    ) AS scan`
 
 /**
- * Returns a statement that reads all entries by their primary key, a piece at a time, so that PostgreSQL makes a row of their
+ * Returns a statement that reads all entries by their primary key, a chunk at a time, so that PostgreSQL makes a row of their
  * texts, separated by commas. Each row begins with the state of the table in the same snapshot. If there are no entries, or
  * changes of the table cannot be found, there is one row without a text.
  */
-export const piecesText = (backend: string): string => {
-  const piece = (condition: string): string =>
-    `SELECT max(piece.pet_id) AS last, count(*) AS count, string_agg(piece.text, ',' ORDER BY piece.pet_id) AS entries
+export const chunksText = (backend: string): string => {
+  const chunk = (condition: string): string =>
+    `SELECT max(chunk.pet_id) AS last, count(*) AS count, string_agg(chunk.text, ',' ORDER BY chunk.pet_id) AS entries
      FROM (
        SELECT entry.pet_id, ${ENTRY_JSON} AS text FROM inventory AS entry
-       WHERE ${condition} ORDER BY entry.pet_id LIMIT ${ENTRIES_PER_PIECE}
-     ) AS piece`
+       WHERE ${condition} ORDER BY entry.pet_id LIMIT ${ENTRIES_PER_CHUNK}
+     ) AS chunk`
   return `
     WITH RECURSIVE state AS MATERIALIZED (
       SELECT ${validatorColumns(backend)}, ${TABLE_DEFINITION} AS "table", ${IS_COMPARABLE} AND ${IS_EXACT} AS "isExact",
         ${HAS_CITUS} AS "hasCitus"
-    ), pieces AS (
-      (${piece('(SELECT state."isExact" FROM state)')})
+    ), chunks AS (
+      (${chunk('(SELECT state."isExact" FROM state)')})
       UNION ALL
-      SELECT next.* FROM pieces CROSS JOIN LATERAL (${piece('entry.pet_id > pieces.last')}) AS next
-      WHERE pieces.count = ${ENTRIES_PER_PIECE}
+      SELECT next.* FROM chunks CROSS JOIN LATERAL (${chunk('entry.pet_id > chunks.last')}) AS next
+      WHERE chunks.count = ${ENTRIES_PER_CHUNK}
     )
-    SELECT state.*, pieces.count, pieces.entries FROM state LEFT JOIN pieces ON pieces.entries IS NOT NULL`
+    SELECT state.*, chunks.count, chunks.entries FROM state LEFT JOIN chunks ON chunks.entries IS NOT NULL`
 }
 
 /** All entries as JSON text, in ascending petId, one per row: Citus supports no recursive query of a distributed table. */
@@ -122,6 +122,6 @@ export const ALL_ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory AS entry ORDER B
 export const listTexts = (backend: string): string[] => [
   validatorText(backend),
   changesText(backend),
-  piecesText(backend),
+  chunksText(backend),
   ALL_ENTRIES,
 ]

@@ -2,8 +2,8 @@ import { onlyRow } from '../../../database/only-row.ts'
 import type { Pool } from '../../../database/pool.ts'
 import type { NamedStatement, TextRow, Value } from '../../../database/statement.ts'
 import { hasReason, StatementError } from '../../../database/statement-error.ts'
-import { ENTRIES_PER_PIECE, makePiece, type Piece } from '../serialized/pieces.ts'
-import { ALL_ENTRIES, changesText, piecesText, validatorText } from './list-statements.ts'
+import { type Chunk, ENTRIES_PER_CHUNK, makeChunk } from '../serialized/chunks.ts'
+import { ALL_ENTRIES, changesText, chunksText, validatorText } from './list-statements.ts'
 
 /**
  * Identifies the committed state that a list was read from. If two validators are equal, nothing was committed in between,
@@ -27,7 +27,7 @@ export interface ListState extends ListValidator {
 
 /** All entries as of one moment. */
 export interface WholeList {
-  readonly pieces: readonly Piece[]
+  readonly chunks: readonly Chunk[]
   /** Undefined if changes of the table cannot be detected reliably. */
   readonly state: ListState | undefined
 }
@@ -68,7 +68,7 @@ export function listReader(lists: Pool) {
   const { backend } = lists
   const validator = { name: 'inventory_list_validator', text: validatorText(backend) }
   const changes = { name: 'inventory_list_changes', text: changesText(backend) }
-  const pieces = piecesText(backend)
+  const chunks = chunksText(backend)
 
   const countEpoch = epochCounter(lists)
 
@@ -84,35 +84,35 @@ export function listReader(lists: Pool) {
     return row
   }
 
-  /** Reads the pieces and their state in one statement. There are none without a state. */
-  const readPieces = async (
-    former: readonly Piece[],
+  /** Reads the chunks and their state in one statement. There are none without a state. */
+  const readChunks = async (
+    former: readonly Chunk[],
   ): Promise<WholeList & { readonly hasCitus: boolean }> => {
-    const read: Piece[] = []
+    const read: Chunk[] = []
     let first: TextRow = []
-    await lists.readRows(pieces, (row) => {
+    await lists.readRows(chunks, (row) => {
       if (first.length === 0) first = row
       const [count, text] = row.slice(-2)
-      if (text != null) read.push(makePiece(text, Number(count), read.length, former[read.length]))
+      if (text != null) read.push(makeChunk(text, Number(count), read.length, former[read.length]))
     })
     const [source, backend, snapshot, isReadOnly, table, isExact, hasCitus] = first
     if (isReadOnly === 't') throw lists.discardReadOnly()
     const isKnown = source != null && backend != null && snapshot != null && table != null && isExact === 't'
     const state = isKnown ? { ...toValidator({ source, backend, snapshot }), table } : undefined
-    return { pieces: read, state, hasCitus: hasCitus === 't' }
+    return { chunks: read, state, hasCitus: hasCitus === 't' }
   }
 
   /** Reads a list of Citus, one row for each entry. */
-  const readEntries = async (former: readonly Piece[]): Promise<Piece[]> => {
-    const read: Piece[] = []
+  const readEntries = async (former: readonly Chunk[]): Promise<Chunk[]> => {
+    const read: Chunk[] = []
     let texts: string[] = []
     const cut = (): void => {
-      if (texts.length > 0) read.push(makePiece(texts.join(), texts.length, read.length, former[read.length]))
+      if (texts.length > 0) read.push(makeChunk(texts.join(), texts.length, read.length, former[read.length]))
       texts = []
     }
     await lists.readRows(ALL_ENTRIES, ([entry]) => {
       texts.push(entry ?? '')
-      if (texts.length === ENTRIES_PER_PIECE) cut()
+      if (texts.length === ENTRIES_PER_CHUNK) cut()
     })
     cut()
     return read
@@ -125,9 +125,9 @@ export function listReader(lists: Pool) {
   return {
     validator: readValidator,
 
-    /** Reads all entries. Pieces of `former` replace equal ones. Rejects if the table is not as the migrations make it. */
-    async readAll(former: readonly Piece[]): Promise<WholeList> {
-      const whole = await readPieces(former).catch(undefinedIfUnsupported)
+    /** Reads all entries. Chunks of `former` replace equal ones. Rejects if the table is not as the migrations make it. */
+    async readAll(former: readonly Chunk[]): Promise<WholeList> {
+      const whole = await readChunks(former).catch(undefinedIfUnsupported)
       if (whole?.state !== undefined) return whole
       if (whole?.hasCitus === false)
         throw new StatementError(
@@ -138,7 +138,7 @@ export function listReader(lists: Pool) {
       const read = await readEntries(former)
       // The server may have become read-only.
       await readValidator()
-      return { pieces: read, state: undefined }
+      return { chunks: read, state: undefined }
     },
 
     /**

@@ -16,7 +16,7 @@ import { openUnread } from '../../../support/messages.ts'
 import { openPool } from '../../../support/pool.ts'
 import { listen } from '../../../support/ports.ts'
 
-const listOf = (size: number): Representation => ({ chunks: [Buffer.alloc(size, 'x')], size })
+const makeList = (size: number): Representation => ({ buffers: [Buffer.alloc(size, 'x')], size })
 
 /** A response that has begun, and the client's side of it. */
 async function openResponse(t: Test): Promise<{ response: ServerResponse; client: IncomingMessage }> {
@@ -34,9 +34,9 @@ async function openResponse(t: Test): Promise<{ response: ServerResponse; client
 t.test('a new list waits for downloads of older lists to end', async (t) => {
   const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 60_000 })
   const { response, client } = await openResponse(t)
-  downloads.add(listOf(200_000), response)
+  downloads.add(makeList(200_000), response)
   let room = false
-  void downloads.waitForMemory(listOf(300_000)).then(() => (room = true))
+  void downloads.waitForMemory(makeList(300_000)).then(() => (room = true))
   await setTimeout(100)
   t.notOk(room)
   response.end(']')
@@ -49,7 +49,7 @@ t.test('waits once, however many versions of the list clients download and do no
   const downloads = new ActiveDownloads({ budgetBytes: 250_000, timeoutMs: 100 })
   const open = async (): Promise<ServerResponse> => {
     const { response } = await openResponse(t)
-    downloads.add(listOf(100_000), response)
+    downloads.add(makeList(100_000), response)
     return response
   }
   const slow = [await open(), await open(), await open()]
@@ -68,9 +68,9 @@ t.test('waits once, however many versions of the list clients download and do no
   for (const response of slow) response.end()
 })
 
-t.test('a chunk that several lists share counts once', async (t) => {
+t.test('a buffer that several lists share counts once', async (t) => {
   const downloads = new ActiveDownloads({ budgetBytes: 250_000, timeoutMs: 0 })
-  const list = listOf(200_000)
+  const list = makeList(200_000)
   const { response } = await openResponse(t)
   for (const version of [{ ...list }, { ...list }]) downloads.add(version, response)
   await downloads.waitForMemory(undefined)
@@ -85,7 +85,7 @@ t.test('clients that read nothing of old lists are cut off when these take too m
   // Two lists take less memory than downloads may hold, three take more.
   for (let lists = 0; lists < 3; lists++) {
     await openUnread(t, port)
-    // Some entries of each piece.
+    // Some entries of each chunk.
     await database.query('UPDATE inventory SET quantity = quantity + 1 WHERE pet_id % 100 = 0')
   }
   t.equal((await send('GET', '/v1/inventory')).status, 200)
