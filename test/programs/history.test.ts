@@ -218,7 +218,7 @@ t.test('the triggers of the history are known by their function, not by their na
     `${trigger('NULL')}; ALTER TRIGGER act ON inventory RENAME TO inventory_history_update`,
   )
   const run = (command: string) => inventory(t, database.url, command)
-  const refusal = /trigger inventory_history_update with a function of your own\. Rename it/
+  const refusal = /trigger "inventory_history_update" for relation "inventory" already exists/
   t.match(await run('history on'), { code: 1, stderr: refusal })
   t.match(await run('history'), { code: 3, stderr: /the history is off/ })
   await database.query('ALTER TRIGGER inventory_history_update ON inventory RENAME TO own')

@@ -1,4 +1,3 @@
-import { OperatorError } from '../../database/operator-error.ts'
 import type { StatementRunner } from '../../database/statement.ts'
 
 /** The events that are recorded, and the transition tables of their triggers (PostgreSQL manual, CREATE TRIGGER). */
@@ -26,21 +25,11 @@ export async function isRecording(database: StatementRunner): Promise<boolean> {
 /**
  * Records all changes of the stock that are made after the transaction. Updates of servers name their callers once these have
  * noticed. Must run as the owner of the tables. Waits for the writers of the table, for at most a second.
- *
- * @throws {OperatorError} if a trigger of the operator's own has the name of one that records
  */
 export async function startRecording(transaction: StatementRunner): Promise<void> {
   await stopRecording(transaction)
   for (const [event, tables] of Object.entries(events)) {
     const trigger = `inventory_history_${event}`
-    const others = await transaction.query(
-      `SELECT FROM pg_trigger WHERE pg_trigger.tgrelid = to_regclass('inventory') AND pg_trigger.tgname = '${trigger}'`,
-    )
-    if (others.length > 0)
-      throw new OperatorError(
-        `The table inventory has a trigger ${trigger} with a function of your own. Rename it, for example: ` +
-          `ALTER TRIGGER ${trigger} ON inventory RENAME TO own_${event}.`,
-      )
     await transaction.query(
       `CREATE TRIGGER ${trigger} AFTER ${event} ON inventory ${tables}
        FOR EACH STATEMENT EXECUTE FUNCTION record_inventory_history()`,

@@ -10,9 +10,6 @@ const SHOWN_ERRORS = 20
 /** Key of the advisory lock for imports. Without it, two imports could deadlock, because they lock rows in different orders. */
 const IMPORT_LOCK = 7_301_482_266
 
-/** Takes the place of a line without a right row, so that PostgreSQL counts it. */
-const NO_ROW = ','.repeat(columns.length - 1)
-
 /**
  * Reads CSV into the temporary table `staged`: the number of each line with a right row, and the values of its columns, NULL for
  * those that it does not have. Leaves out lines of nothing but commas, which spreadsheets write below a table. Rejects with the errors
@@ -33,31 +30,30 @@ export async function stageCsv(
   const errors: LineError[] = []
   let last = ''
 
-  const copyRow = (line: string): string => {
+  const copyLine = (line: string): string => {
     lines += 1
     if (readRow === undefined) readRow = rowReader(line)
     else if (!/^,*$/.test(line)) {
       rows += 1
       const row = readRow(line)
-      if ('values' in row) return row.values.join(',')
+      if ('values' in row) return `${lines},${row.values.join(',')}\n`
       if (errors.length < SHOWN_ERRORS) errors.push({ line: lines, error: row.error })
     }
-    return NO_ROW
+    return ''
   }
   async function* copyText(): AsyncGenerator<string> {
     for await (const chunk of readLines(source)) {
       last = chunk.at(-1) ?? last
-      const text = chunk.map((line) => `${copyRow(line)}\n`).join('')
+      const text = chunk.map(copyLine).join('')
       onRows(rows)
-      yield text.replaceAll('\\', '\\\\')
+      yield text
     }
   }
 
   const definitions = columns.map(({ column, type }) => `${column} ${type}`).join(', ')
-  await transaction.query(
-    `CREATE TEMPORARY TABLE staged (${definitions}, line bigint GENERATED ALWAYS AS IDENTITY) ON COMMIT DROP`,
-  )
-  const copy = `COPY staged (${COLUMN_NAMES}) FROM STDIN (DELIMITER ',', NULL '') WHERE pet_id IS NOT NULL`
+  await transaction.query(`CREATE TEMPORARY TABLE staged (line bigint, ${definitions}) ON COMMIT DROP`)
+  // No right value has a character that COPY escapes.
+  const copy = `COPY staged (line, ${COLUMN_NAMES}) FROM STDIN (DELIMITER ',', NULL '')`
   await pipeline(copyText(), transaction.copyIn(copy), { signal })
   return {
     /** Number of rows, right and wrong ones, without the header and empty lines. */
