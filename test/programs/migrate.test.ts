@@ -80,14 +80,14 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
   t.strictSame(await states(), [0, { ...all('applied'), [newer]: 'unknown' }], 'no error')
   t.match(await run(t, database.url, 'down --yes'), {
     code: 1,
-    stderr: `inventory: Definitions of migrations ${newer} have been deleted; nothing was changed. Run the version that has their files.\n`,
+    stderr: `inventory: Definitions of migrations ${newer} have been deleted; nothing was changed.\n`,
   })
   const [first = '', second = ''] = knownMigrations
   await database.query('DELETE FROM pgmigrations WHERE name = $1', [first])
   t.match(await states(), [3, { [first]: 'pending', [second]: 'applied' }])
   t.match(await run(t, database.url, 'up'), {
     code: 1,
-    stderr: `inventory: Not run migration ${first} is preceding already run migration ${second}; nothing was changed. Migrations run in the order of their names: rename ${second}, its file and its row in the table pgmigrations, to a name before ${first}.\n`,
+    stderr: `inventory: Not run migration ${first} is preceding already run migration ${second}; nothing was changed.\n`,
   })
 })
 
@@ -104,8 +104,7 @@ t.test('a migration of the operator that is newer than one of the next version i
   await add(own)
   t.match(await migrate('up'), { code: 0, stdout: `Applied ${own}\n` })
   await add(next)
-  const advice = `rename ${own}, its file and .* to a name before ${next}`
-  const stderr = new RegExp(`; nothing was changed\\. .* ${advice}\\.\n$`)
+  const stderr = `Not run migration ${next} is preceding already run migration ${own}; nothing was changed.\n`
   for (const command of ['up', 'down --yes']) t.match(await migrate(command), { code: 1, stderr }, command)
 
   await rename(toFile(own), toFile(renamed))

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { MigrationBuilder } from 'node-pg-migrate'
 import { APPLIED_TABLE, appliedMigrations, MIGRATIONS_FOLDER } from '../migrations.ts'
-import { OperatorError } from '../operator-error.ts'
+import { OperatorError, toMessage } from '../operator-error.ts'
 import type { StatementRunner } from '../statement.ts'
 import { explained, findPlaceOfTables } from './grants.ts'
 import { inTransaction, type TransactionOptions } from './transaction.ts'
@@ -53,8 +53,7 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
       return ran.map(({ name }) => name)
     } catch (error) {
       if (failure !== undefined) throw failure
-      const message = String(error).replace(/^Error: |\.$/g, '')
-      throw new OperatorError(`${message}; nothing was changed.${adviceOn(message)}`)
+      throw new OperatorError(`${toMessage(error).replace(/\.$/, '')}; nothing was changed.`)
     }
   })
   return migrated.catch((error: unknown) => {
@@ -75,15 +74,6 @@ async function refuseOldSchema(database: StatementRunner, applied: readonly stri
   throw new OperatorError(
     'A version before 3.0.0 made this schema: upgrade to 4.0.0 first, and then to this version; nothing was changed.',
   )
-}
-
-/** Returns what to do about an error of node-pg-migrate, after a space. */
-function adviceOn(message: string): string {
-  const [, pending, own] =
-    /^Not run migration (\S+) is preceding already run migration (\S+)$/.exec(message) ?? []
-  if (pending !== undefined)
-    return ` Migrations run in the order of their names: rename ${own}, its file and its row in the table pgmigrations, to a name before ${pending}.`
-  return / have been deleted$/.test(message) ? ' Run the version that has their files.' : ''
 }
 
 /** Returns a loader of files with an up and a down part, in this order, that calls `onRun` when one of them runs. */

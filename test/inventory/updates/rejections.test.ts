@@ -85,10 +85,11 @@ t.test('what may have been committed is never sent again, though updates share a
 })
 
 t.test('an update whose row a trigger skips is sent a second time, if the row is the same', async (t) => {
-  const { database, updateAll } = await startService(t, 3)
+  const { database, updateAll, log } = await startService(t, 3)
   await database.query(`CREATE SEQUENCE attempts; ${trigger("PERFORM nextval('attempts'); RETURN NULL")}`)
   for (const { status } of await updateAll(3, 5)) t.equal(status, 400)
   t.strictSame(await database.query('SELECT last_value FROM attempts'), [{ last_value: '6' }])
+  t.match(JSON.stringify(log), /no error was raised, but a trigger skipped the row/)
 })
 
 t.test('a trigger that skips a row that has the quantity has made the update', async (t) => {
@@ -102,13 +103,6 @@ t.test('a trigger that skips a row that has the quantity has made the update', a
     t.equal(other.status, 200)
   }
   t.match(await update(1, 5, { 'if-match': '"4-sold"' }), { status: 412, headers: { etag: '"5-sold"' } })
-})
-
-t.test('the log says that no error was raised, but a trigger skipped the row', async (t) => {
-  const { database, update, log } = await startService(t, 1)
-  await database.query(trigger('RETURN NULL'))
-  t.match(await update(1, 5), { status: 400, text: /rejects this/ })
-  t.match(JSON.stringify(log), /no error was raised, but a trigger skipped the row/)
 })
 
 t.test('an update is never refused because its row is replaced or changes all the time', async (t) => {
