@@ -173,7 +173,9 @@ t.test('a stop ends the connections that cannot be completed', async (t) => {
   await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(2, 100000) n")
   for (let count = 0; count < 20; count++) await openUnread(t, port)
   const release = await database.hold('UPDATE inventory SET quantity = 1')
-  const others = [updateRequest(5).repeat(3), updateRequest(6).slice(0, -1), listRequest().slice(0, -2)]
+  const upgrading = updateRequest(6, 'Connection: Upgrade\r\nUpgrade: h2c\r\n')
+  const incomplete = [updateRequest(6).slice(0, -1), upgrading.slice(0, -1), list.slice(0, -2)]
+  const others = [updateRequest(5).repeat(3), ...incomplete]
   const connections = await Promise.all(others.map(() => openRaw(port)))
   for (const [index, bytes] of others.entries()) connections[index]?.socket.write(bytes)
   await close()
@@ -182,28 +184,16 @@ t.test('a stop ends the connections that cannot be completed', async (t) => {
 })
 
 /** What a client has sent when it resets its connection: first what is not answered yet. */
-const unanswered: Record<string, string> = {
-  nothing: '',
-  'half a head': 'GET /v1/inventory HTTP/1.1\r\nHo',
-  'a whole head': updateRequest(1).slice(0, -14),
-  'half a body': updateRequest(1).slice(0, -7),
-}
-const connect = `CONNECT a:1 HTTP/1.1\r\n${host}\r\n`
-const answered: Record<string, string> = {
-  CONNECT: connect,
-  'CONNECT and bytes behind it': `${connect}${'x'.repeat(100_000)}`,
-  Upgrade: upgrade,
-  'a whole request': list,
-  'a request without a key': list.replace(authorization, ''),
-  'two requests': list + list,
-  'a request and CONNECT': list + connect,
-  'a request and Upgrade': list + upgrade,
-  'a request and half a head': `${list}GET /v1/inv`,
-  'an update and half an update': `${updateRequest(1)}${updateRequest(1).slice(0, -7)}`,
-  garbage: 'garbage\r\n\r\n',
-  'a request and garbage': `${list}garbage\r\n\r\n`,
-  'too large a head': `GET / HTTP/1.1\r\n${host}X: ${'x'.repeat(20_000)}\r\n\r\n`,
-}
+const [half, connect, garbage] = [
+  updateRequest(1).slice(0, -7),
+  `CONNECT a:1 HTTP/1.1\r\n${host}\r\n`,
+  'x\r\n\r\n',
+]
+const unanswered = ['', list.slice(0, -9), updateRequest(1).slice(0, -14), half]
+const answered = [connect, `${connect}${'x'.repeat(100_000)}`, upgrade, list, list.replace(authorization, '')]
+  .concat(garbage, `GET / HTTP/1.1\r\n${host}X: ${'x'.repeat(20_000)}\r\n\r\n`)
+  .concat([list, connect, upgrade, 'GET /v1/inv', garbage].map((behind) => list + behind))
+  .concat(updateRequest(1) + half)
 const RESETS_PER_STAGE = 30
 
 /** Sends bytes and resets the connection: at once, or when the first bytes of an answer have come. */
@@ -218,12 +208,12 @@ async function reset(port: number, bytes: string, awaitsAnswer: boolean): Promis
 
 t.test('the service lives on when clients reset their connections at every stage', async (t) => {
   const { port, send, log, close } = await startService(t, ['1,9,available'])
-  for (const [stage, bytes] of Object.entries({ ...unanswered, ...answered })) {
+  for (const bytes of [...unanswered, ...answered]) {
     const resets = Array.from({ length: RESETS_PER_STAGE }, (_, index) =>
-      reset(port, bytes, stage in answered && index % 2 === 0),
+      reset(port, bytes, answered.includes(bytes) && index % 2 === 0),
     )
     await Promise.all(resets)
-    t.equal((await send('GET', '/v1/inventory')).status, 200, `served after resets behind ${stage}`)
+    t.equal((await send('GET', '/v1/inventory')).status, 200, JSON.stringify(bytes.slice(0, 300)))
   }
   await close()
   const errors = log.filter(({ level }) => Number(level) >= 50)

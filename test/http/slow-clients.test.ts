@@ -54,16 +54,6 @@ t.test(`${COUNT} clients that never end their request each get a 408, and hold u
   t.equal(await readStock(database), `1,${(served - 1) % 1000},available`)
 })
 
-t.test('a request that never becomes complete does not keep a server from stopping', async (t) => {
-  const { port, send, close } = await startService(t, entries)
-  const [plain, upgrading] = [await openRaw(port), await openRaw(port)]
-  plain.socket.write(halfBody)
-  upgrading.socket.write(updateRequest(7, 'Connection: Upgrade\r\nUpgrade: h2c\r\n').slice(0, -1))
-  t.equal((await send('GET', '/livez')).status, 200, 'the incomplete requests have been read')
-  await close()
-  t.strictSame([await plain.received, await upgrading.received], ['', ''])
-})
-
 t.test('a client that keeps its side open after an error, and sends on, is disconnected', async (t) => {
   const { port } = await startService(t)
   const { socket, received } = await openRaw(port, { allowHalfOpen: true })
