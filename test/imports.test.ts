@@ -22,22 +22,22 @@ const levels: readonly (readonly string[])[] = [
 ]
 
 /** The innermost folder or file of the table that a module belongs to. */
-function ownerOf(module: string): string {
+function findOwner(module: string): string {
   const names = levels
     .flat()
     .filter((name) => name === '' || module === name || module.startsWith(`${name}/`))
   return names.reduce((longest, name) => (name.length > longest.length ? name : longest))
 }
 
-const levelOf = (owner: string): number => levels.findIndex((names) => names.includes(owner))
+const findLevel = (owner: string): number => levels.findIndex((names) => names.includes(owner))
 
 t.test('every module imports from its own folder and from lower levels alone', async (t) => {
   const modules = (await readdir('src', { recursive: true })).filter((file) => file.endsWith('.ts'))
   for (const module of modules) {
     const { importedFiles } = ts.preProcessFile(await readFile(path.join('src', module), 'utf8'))
     for (const { fileName } of importedFiles.filter(({ fileName }) => fileName.startsWith('.'))) {
-      const [from, to] = [ownerOf(module), ownerOf(path.join(path.dirname(module), fileName))]
-      t.ok(from === to || levelOf(from) < levelOf(to), `${module} imports ${fileName}`)
+      const [from, to] = [findOwner(module), findOwner(path.join(path.dirname(module), fileName))]
+      t.ok(from === to || findLevel(from) < findLevel(to), `${module} imports ${fileName}`)
     }
   }
 })

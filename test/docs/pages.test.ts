@@ -56,14 +56,14 @@ t.test('every script that is named can be run', async (t) => {
 })
 
 /** The options of each command, by its words. */
-function optionsOf(command: Command, parents = ''): Map<string, string[]> {
+function listOptions(command: Command, parents = ''): Map<string, string[]> {
   const options = command.options.map(({ long }) => long ?? '')
-  const children = command.commands.flatMap((child) => [...optionsOf(child, `${parents}${child.name()} `)])
+  const children = command.commands.flatMap((child) => [...listOptions(child, `${parents}${child.name()} `)])
   return new Map([[parents.trimEnd(), [...options, '--help']], ...children])
 }
 
 t.test('every command of the command line is one that it knows, with its options', async (t) => {
-  const known = optionsOf(commandLine(async () => ''))
+  const known = listOptions(commandLine(async () => ''))
   let count = 0
   // The changelog names commands of former versions, too.
   for (const { file, text } of commands.filter(({ file }) => file !== 'CHANGELOG.md')) {

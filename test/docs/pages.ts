@@ -3,7 +3,7 @@ import path from 'node:path'
 import GithubSlugger from 'github-slugger'
 import type { Nodes, Root } from 'mdast'
 import { fromMarkdown } from 'mdast-util-from-markdown'
-import { toString as textOf } from 'mdast-util-to-string'
+import { toString as toText } from 'mdast-util-to-string'
 import { visit } from 'unist-util-visit'
 
 /** Where pages for people are, from the repository's root. */
@@ -39,7 +39,7 @@ function readPage(file: string, text: string) {
   }
   visit(tree, (node: Nodes) => {
     if (node.type === 'link' || node.type === 'image' || node.type === 'definition') page.links.push(node.url)
-    if (node.type === 'heading') page.anchors.push(slugger.slug(textOf(node)))
+    if (node.type === 'heading') page.anchors.push(slugger.slug(toText(node)))
     if (node.type === 'html')
       page.anchors.push(...Array.from(node.value.matchAll(/id="(.*?)"/g), ([, id = '']) => id))
     if (node.type === 'code') page.lines.push(...node.value.replaceAll('\\\n', ' ').split('\n'))

@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { copyProject, shellIn } from '../support/compose.ts'
+import { copyProject, shellIn } from '../support/deployment.ts'
 import { freePort } from '../support/ports.ts'
 import { temporaryFolder } from '../support/program.ts'
 

@@ -1,7 +1,7 @@
 /**
  * Random callers of two processes beside random faults. An episode is a few faults, after which an oracle reads the history: no update
- * is lost, doubled or late, no list is older than its request, and what is listed is what SQL says. `SECONDS=60 SEED=7` before the command
- * tries the faults of a seed, and for less time; the same seed makes the same faults.
+ * is lost, doubled or late, no list is older than its request, and what is listed is what SQL says. With
+ * `SECONDS=60 SEED=7`, it makes the faults of that seed for a minute.
  */
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
@@ -9,13 +9,13 @@ import { ENTRY_JSON } from '../../src/inventory/entry/columns.ts'
 import { inventory, succeed } from '../support/command.ts'
 import { readStock } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { changesIn, errorsIn } from '../support/history.ts'
+import { errorsIn, readChanges } from '../support/history.ts'
 import { expectOneHistory, startLoad } from '../support/load.ts'
 import { cutNetwork, reasonNotToCut } from '../support/network.ts'
 import { hold } from '../support/on-server.ts'
 import { SERVICE, startOwnServer } from '../support/own-server.ts'
 import { freePort } from '../support/ports.ts'
-import { startServer } from '../support/program.ts'
+import { apiKey, startServer } from '../support/program.ts'
 import { createRandom } from '../support/random.ts'
 import { startRelay } from '../support/relay.ts'
 import { AT_COMMIT, trigger } from '../support/triggers.ts'
@@ -55,9 +55,9 @@ async function startProcess() {
   const filters = { towardsDatabase: breakAt('request'), towardsClient: breakAt('response') }
   const relay = await startRelay(t, database.url, filters)
   const port = await freePort()
-  const start = () => startServer(t, { DATABASE_URL: relay.url, PORT: String(port) })
+  const start = () =>
+    startServer(t, { DATABASE_URL: relay.url, API_KEYS: `caller:${apiKey}`, PORT: String(port) })
   const service = { every, relay, port, server: await start() }
-  /** Ends the process and starts another one. */
   const restart = async (signal: NodeJS.Signals): Promise<void> => {
     service.server.process.kill(signal)
     await service.server.ended
@@ -76,7 +76,6 @@ interface Fault {
   readonly make: (number: number, service: Service, t: Test) => Promise<End | undefined> | Promise<void>
 }
 
-/** Chooses one of the statements. */
 const choose = (texts: readonly string[], number: number): string =>
   `SET lock_timeout = '1s'; ${texts[number % texts.length]}`.replaceAll('NUMBER', String(number))
 
@@ -224,15 +223,16 @@ async function runEpisode(t: Test): Promise<void> {
   await Promise.all(ends.map((end) => end?.()))
   await Promise.all([load.next('update', 'success'), load.next('list', 'success'), load.served(200)])
   await Promise.all([writers.stop(), load.stop()])
-  const busy = `SELECT ${SESSIONS} AND state <> 'idle'`
-  await eventually('all sessions to be idle', async () => (await database.query(busy)).length === 0)
-
+  const isIdle = async () => (await database.query(`SELECT ${SESSIONS} AND state <> 'idle'`)).length === 0
+  await eventually('all sessions to be idle', isIdle)
   const allowed = new Set(plan.flatMap(({ fault }) => fault.failures ?? []))
   await expectOneHistory(t, load, pets, database, ({ answer }) => allowed.has(answer?.status ?? 0))
-  const changes = changesIn(await succeed(t, database.superuserUrl, 'history --json')).reverse()
+  const changes = await readChanges(t, database.superuserUrl)
   t.strictSame(errorsIn(changes, all, await readStock(database), load.updates), [], 'no update is lost')
   t.strictSame(lateIn(changes, writtenPets), [], 'no update is late')
   t.strictSame(await database.query(DOUBLED), [], 'no update is doubled')
+  const unnamed = changes.filter(({ key, requestId }) => (key === null) !== (requestId === null))
+  t.strictSame(unnamed, [], 'every update has its caller')
   const made = new Set(changes.map(({ requestId }) => requestId))
   const refused = load.failures.filter(
     ({ id, answer }) =>

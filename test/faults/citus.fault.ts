@@ -3,6 +3,7 @@ import { requestLimits } from '../../src/database/time-limits.ts'
 import { inventory, succeed } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, json, type Send } from '../support/http.ts'
+import { hold } from '../support/on-server.ts'
 import { type OwnServer, startInstalled } from '../support/own-server.ts'
 import { type RunningServer, startServer } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
@@ -94,7 +95,7 @@ const updateAll = (send: Send, quantity: number): Promise<Answer[]> =>
 
 /** Waits until all updates are served. */
 const recovery = (what: string, send: Send, quantity: number): Promise<true> =>
-  eventually(what, async () => statusesOf(await updateAll(send, quantity)).join() === '200')
+  eventually(what, async () => listStatuses(await updateAll(send, quantity)).join() === '200')
 
 async function quantities(send: Send): Promise<number[]> {
   const { status, text } = await send('GET', '/v1/inventory')
@@ -102,7 +103,9 @@ async function quantities(send: Send): Promise<number[]> {
   return [...text.matchAll(/"quantity":(\d+)/g)].map(([, quantity]) => Number(quantity))
 }
 
-const statusesOf = (answers: readonly Answer[]): number[] => [...new Set(answers.map(({ status }) => status))]
+const listStatuses = (answers: readonly Answer[]): number[] => [
+  ...new Set(answers.map(({ status }) => status)),
+]
 
 for (const [kind, sql] of Object.entries(kinds)) {
   t.test(`${kind}: every command and every request`, async (t) => {
@@ -122,34 +125,21 @@ for (const [kind, sql] of Object.entries(kinds)) {
 t.test('one locked row does not hold up the others of its batch', async (t) => {
   const cluster = await startFilled(t, DISTRIBUTE)
   const { send } = await startService(t, cluster)
-  t.strictSame(statusesOf(await updateAll(send, 1)), [200])
-  const change = 'UPDATE inventory SET quantity = 99 WHERE pet_id = 1'
-  const holder = cluster.query(`BEGIN; ${change}; SELECT pg_sleep(3); ROLLBACK`)
-  await eventually('the row to be locked', async () => {
-    const rows = await cluster.query("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
-    return rows.length > 0
-  })
-  const waits: number[] = []
-  const answers = await Promise.all(
-    pets.map(async (pet) => {
-      const start = performance.now()
-      const answer = await send('PATCH', `/v1/inventory/${pet}`, json({ quantity: 2 }))
-      if (pet > 1) waits.push(performance.now() - start)
-      return answer
-    }),
-  )
-  const [locked, ...others] = answers
-  t.equal(locked?.status, 503, 'the update of the locked row is rejected in time')
-  t.strictSame(statusesOf(others), [200])
-  const longest = Math.round(Math.max(...waits))
+  t.strictSame(listStatuses(await updateAll(send, 1)), [200])
+  const release = await hold(t, cluster.toUrl('owner'), 'UPDATE inventory SET quantity = 99 WHERE pet_id = 1')
+  const start = performance.now()
+  const [locked, ...others] = pets.map((pet) => send('PATCH', `/v1/inventory/${pet}`, json({ quantity: 2 })))
+  t.strictSame(listStatuses(await Promise.all(others)), [200])
+  const longest = Math.round(performance.now() - start)
   t.ok(longest < BESIDE_LOCKED_MS, `the others took up to ${longest} ms`)
-  await holder
+  t.equal((await locked)?.status, 503, 'the update of the locked row is rejected in time')
+  await release()
 })
 
 t.test('an update of a reference table whose commit is lost on one server is not acknowledged', async (t) => {
   const cluster = await startFilled(t, kinds['a reference table'])
   const { send } = await startService(t, cluster)
-  t.strictSame(statusesOf(await updateAll(send, 1)), [200])
+  t.strictSame(listStatuses(await updateAll(send, 1)), [200])
   let unknown = 0
   for (let quantity = 2; quantity < 7; quantity++) {
     cluster.workers[1].losesCommits = true
@@ -184,7 +174,7 @@ t.test('a lost commit of an import is reported as unknown', async (t) => {
 t.test('the table is distributed while the service runs', async (t) => {
   const cluster = await startFilled(t, 'SELECT 1')
   const { send, stop } = await startService(t, cluster)
-  t.strictSame(statusesOf(await updateAll(send, 1)), [200])
+  t.strictSame(listStatuses(await updateAll(send, 1)), [200])
   let isOver = false
   const answers: Answer[] = []
   const load = (async () => {
@@ -195,7 +185,7 @@ t.test('the table is distributed while the service runs', async (t) => {
   await load
   const unexpected = answers.filter(({ status }) => status !== 200 && status !== 503)
   t.strictSame(unexpected, [], `${answers.length} updates`)
-  t.strictSame(statusesOf(await updateAll(send, 777)), [200])
+  t.strictSame(listStatuses(await updateAll(send, 777)), [200])
   t.strictSame(new Set(await quantities(send)), new Set([777]))
   t.equal((await send('GET', '/readyz')).status, 200)
   t.equal((await stop()).code, 0)
@@ -204,7 +194,7 @@ t.test('the table is distributed while the service runs', async (t) => {
 t.test('a worker dies and comes back: the pets of the other one are served all the time', async (t) => {
   const cluster = await startFilled(t, DISTRIBUTE)
   const { send } = await startService(t, cluster)
-  t.strictSame(statusesOf(await updateAll(send, 1)), [200])
+  t.strictSame(listStatuses(await updateAll(send, 1)), [200])
   await cluster.workers[1].kill()
   const placements = await cluster.query(
     `SELECT FROM generate_series(1, ${PETS}) n
@@ -222,7 +212,7 @@ t.test('a worker dies and comes back: the pets of the other one are served all t
   for (let quantity = 3; quantity < 8; quantity++) {
     const answers = await updateAll(send, quantity)
     t.ok(isServed(answers), `${placements.length} of ${PETS} updates were made`)
-    t.strictSame(new Set(statusesOf(answers)), new Set([200, 503]))
+    t.strictSame(new Set(listStatuses(answers)), new Set([200, 503]))
   }
   t.equal((await send('GET', '/v1/inventory')).status, 503, 'a list needs both')
   await cluster.workers[1].start()

@@ -11,7 +11,7 @@ const tsx = createRequire(import.meta.url).resolve('tsx/cli')
 const PET = '9007199254740993'
 
 /** An example of a caller, and the service for it to call. */
-type Example = Awaited<ReturnType<typeof exampleOf>>
+type Example = Awaited<ReturnType<typeof startExample>>
 
 /**
  * The timeout of an attempt. A test waits for the short one whenever a server stalls. Where none stalls, it is so long that
@@ -21,7 +21,7 @@ const SHORT_TIMEOUT_SECONDS = 5
 const LONG_TIMEOUT_SECONDS = 60
 
 /** Starts the service with two entries, to be called by an example that is started by a command. */
-async function exampleOf(t: Test, command: string, args: readonly string[], timeoutSeconds: number) {
+async function startExample(t: Test, command: string, args: readonly string[], timeoutSeconds: number) {
   const service = await startService(t, ['1,12,available', `${PET},7,pending`])
   return {
     service,
@@ -88,18 +88,21 @@ async function givesUp(t: Test, { run, service }: Example): Promise<void> {
     t.match(stderr, expected, title)
     t.ok(code === 1 || code === 2, `${title}: exit code ${code}`)
   }
-  const requestsOf = async (fault: Fault, expected: RegExp): Promise<number> => {
+  const countRequests = async (fault: Fault, expected: RegExp): Promise<number> => {
     const front = await startFront(t, service.port, () => fault)
     await reports(fault, front.port, expected)
     return front.requests.length
   }
-  const repeated = Promise.all([requestsOf('502 page', /\b502\b.*text\/html/), requestsOf('reset', /\S/)])
+  const repeated = Promise.all([
+    countRequests('502 page', /\b502\b.*text\/html/),
+    countRequests('reset', /\S/),
+  ])
   for (const [fault, expected] of [
     ['200 page', /\b200\b.*text\/html/],
     ['403 page', /\b403\b.*text\/html/],
     ['1 hour', /service_unavailable/],
   ] as const) {
-    t.equal(await requestsOf(fault, expected), 1, `${fault}: one request`)
+    t.equal(await countRequests(fault, expected), 1, `${fault}: one request`)
   }
   const [pages, resets] = await repeated
   t.equal(pages, 5, 'the example tries five times')
@@ -196,7 +199,7 @@ t.jobs = checks.length
 for (const [language, [command, ...args]] of Object.entries(examples)) {
   for (const [title, holds, timeoutSeconds] of checks) {
     t.test(`the example in ${language} ${title}`, { buffered: true }, async (t) =>
-      holds(t, await exampleOf(t, command, args, timeoutSeconds)),
+      holds(t, await startExample(t, command, args, timeoutSeconds)),
     )
   }
 }

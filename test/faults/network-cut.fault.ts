@@ -1,13 +1,13 @@
-import { chmod, readFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
-import { makeCertificates } from '../support/certificates.ts'
+import { makeServerCertificate } from '../support/certificates.ts'
 import { startCommand, succeed } from '../support/command.ts'
 import { addMany, readStock } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { changesIn } from '../support/history.ts'
+import { readChanges } from '../support/history.ts'
 import { cutNetwork, reasonNotToCut } from '../support/network.ts'
-import { giveToServer, startOwnServer } from '../support/own-server.ts'
+import { startOwnServer } from '../support/own-server.ts'
 import { startServer, temporaryFolder } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 import { lateIn, startWriters } from '../support/writers.ts'
@@ -27,11 +27,8 @@ const CUTS = [
 ] as const
 
 t.test('no update is made after a newer one when the network is back', { skip }, async (t) => {
-  const { ca, server: certificate } = await makeCertificates(await temporaryFolder(t), 'own')
-  const files = { ssl_cert_file: `${certificate}.crt`, ssl_key_file: `${certificate}.key` }
-  await chmod(files.ssl_key_file, 0o600)
-  for (const file of Object.values(files)) await giveToServer(file)
-  const database = await startOwnServer(t, { ssl: 'on', ...files })
+  const { ca, settings } = await makeServerCertificate(await temporaryFolder(t))
+  const database = await startOwnServer(t, settings)
   await addMany(database, pets.length)
   await succeed(t, database.superuserUrl, 'history on')
   const encrypted = `${database.url.replace('127.0.0.1', 'localhost')}?sslmode=verify-full&sslrootcert=${ca}`
@@ -48,7 +45,7 @@ t.test('no update is made after a newer one when the network is back', { skip },
     await writers.served(1000)
   }
   await writers.stop()
-  const changes = changesIn(await succeed(t, database.superuserUrl, 'history --json')).reverse()
+  const changes = await readChanges(t, database.superuserUrl)
   t.strictSame(lateIn(changes, pets), [])
   t.comment(`${changes.length} changes`)
 })

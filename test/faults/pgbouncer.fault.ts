@@ -5,7 +5,7 @@ import { serverAccount } from '../../src/local/server-process.ts'
 import { startApp } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
 import { addMany, findSessions, readStock, testDatabase, testRole } from '../support/database.ts'
-import { changesIn, errorsIn } from '../support/history.ts'
+import { errorsIn, readChanges } from '../support/history.ts'
 import { json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
 import { freePort } from '../support/ports.ts'
@@ -67,7 +67,7 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
   )
   const sessions = await findSessions(database, `usename = '${role.name}'`)
   t.ok(sessions.length <= 3, 'PgBouncer shares its connections')
-  const changes = changesIn(await succeed(t, database.url, 'history --json --by ops')).reverse()
+  const changes = await readChanges(t, database.url, '--by ops')
   t.equal(new Set(changes.map(({ requestId }) => requestId)).size, 400, 'each update has its own caller')
   t.strictSame(errorsIn(changes, pets, await readStock(database), []), [])
 

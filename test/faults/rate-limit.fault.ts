@@ -20,7 +20,7 @@ async function setUp(t: Test, env: Readonly<Record<string, string>> = {}) {
 }
 
 /** How often each status came. */
-async function statusesOf(senders: readonly Send[]): Promise<Record<string, number>> {
+async function countStatuses(senders: readonly Send[]): Promise<Record<string, number>> {
   const statuses: Record<string, number> = {}
   for (const send of senders) {
     const { status } = await send('GET', '/v1/inventory')
@@ -33,7 +33,7 @@ t.test('HAProxy limits the rate of each key', async (t) => {
   const caller = await setUp(t)
   for (const key of [`${apiKey}1`, `${apiKey}2`]) {
     const send = caller(`Bearer ${key}`)
-    t.strictSame(await statusesOf(Array(LIMIT).fill(send)), { 200: LIMIT })
+    t.strictSame(await countStatuses(Array(LIMIT).fill(send)), { 200: LIMIT })
     const answer = await send('GET', '/v1/inventory')
     isError(t, answer, 429, 'too_many_requests')
     t.equal(answer.headers['retry-after'], '10')
@@ -47,20 +47,20 @@ t.test('HAProxy counts the key, however it is written', async (t) => {
     const space = [' ', '\t', '\xa0'][index % 3]?.repeat(index) ?? ''
     return caller(`${scheme.join('')} ${space}${apiKey}${index % 2 ? space : ''}`)
   })
-  t.strictSame(await statusesOf(spellings), { 200: LIMIT, 429: 2 * LIMIT })
+  t.strictSame(await countStatuses(spellings), { 200: LIMIT, 429: 2 * LIMIT })
 })
 
 t.test('HAProxy limits the 401s of each address, but not the keys that it has seen accepted', async (t) => {
   const caller = await setUp(t)
   const accepted = caller(`Bearer ${apiKey}`)
-  t.strictSame(await statusesOf([accepted]), { 200: 1 })
+  t.strictSame(await countStatuses([accepted]), { 200: 1 })
   const guesses = Array.from({ length: 3 * LIMIT }, (_, index) =>
     caller(index % 2 ? `Bearer guess-${index}` : undefined),
   )
-  t.strictSame(await statusesOf(guesses), { 401: LIMIT, 429: 2 * LIMIT })
+  t.strictSame(await countStatuses(guesses), { 401: LIMIT, 429: 2 * LIMIT })
   t.equal((await caller()('GET', '/livez')).status, 200, 'health checks are not limited')
-  t.strictSame(await statusesOf([accepted]), { 200: 1 })
-  t.strictSame(await statusesOf([caller(`Bearer ${apiKey}1`, '127.0.0.2')]), { 200: 1 })
+  t.strictSame(await countStatuses([accepted]), { 200: 1 })
+  t.strictSame(await countStatuses([caller(`Bearer ${apiKey}1`, '127.0.0.2')]), { 200: 1 })
 })
 
 t.test('no other answer lifts the limit of 401s, and only accepted keys are remembered', async (t) => {
@@ -83,15 +83,17 @@ t.test('behind proxies, HAProxy limits their clients, whom they name in X-Forwar
   const caller = await setUp(t, { PROXIES: '127.0.0.5 127.0.0.6 10.0.0.0/8' })
   const guessing = (client: string): Send => caller('Bearer guess', '127.0.0.5', client)
   const guesses = Array.from({ length: 2 * LIMIT }, (_, index) => guessing(`192.0.2.${index}, 203.0.113.1`))
-  t.strictSame(await statusesOf(guesses), { 401: LIMIT, 429: LIMIT })
-  t.strictSame(await statusesOf([caller('Bearer guess', '127.0.0.6', '203.0.113.1, 10.1.1.1')]), { 429: 1 })
-  t.strictSame(await statusesOf([guessing('203.0.113.2'), guessing('2001:db8::1')]), { 401: 2 })
-  t.strictSame(await statusesOf([caller(`Bearer ${apiKey}`, '127.0.0.5', '203.0.113.2')]), { 200: 1 })
+  t.strictSame(await countStatuses(guesses), { 401: LIMIT, 429: LIMIT })
+  t.strictSame(await countStatuses([caller('Bearer guess', '127.0.0.6', '203.0.113.1, 10.1.1.1')]), {
+    429: 1,
+  })
+  t.strictSame(await countStatuses([guessing('203.0.113.2'), guessing('2001:db8::1')]), { 401: 2 })
+  t.strictSame(await countStatuses([caller(`Bearer ${apiKey}`, '127.0.0.5', '203.0.113.2')]), { 200: 1 })
   const other = caller('Bearer guess', '127.0.0.1', '203.0.113.1')
-  t.strictSame(await statusesOf([other]), { 401: 1 }, 'not a proxy')
+  t.strictSame(await countStatuses([other]), { 401: 1 }, 'not a proxy')
 })
 
 t.test('an empty RATE_LIMIT is none', async (t) => {
   const caller = await setUp(t, { RATE_LIMIT: '' })
-  t.strictSame(await statusesOf(Array(2 * LIMIT).fill(caller())), { 401: 2 * LIMIT })
+  t.strictSame(await countStatuses(Array(2 * LIMIT).fill(caller())), { 401: 2 * LIMIT })
 })

@@ -1,57 +1,40 @@
-import { chmod, writeFile } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import pg from 'pg'
 import t, { type Test } from 'tap'
-import { migrate } from '../../src/database/admin/migrate.ts'
-import { startEmbeddedServer } from '../../src/local/embedded.ts'
-import { makeCertificates } from '../support/certificates.ts'
+import { makeCertificates, makeServerCertificate } from '../support/certificates.ts'
+import { succeed } from '../support/command.ts'
+import { addMany } from '../support/database.ts'
 import { json } from '../support/http.ts'
-import { giveToServer } from '../support/own-server.ts'
+import { startOwnServer } from '../support/own-server.ts'
 import { startProgram, startServer, temporaryFolder } from '../support/program.ts'
 
 /** A PostgreSQL server with TLS and the newest schema, the authority that its certificate is from, and another one. */
 async function setUp(t: Test) {
   const folder = await temporaryFolder(t)
-  const own = await makeCertificates(folder, 'own')
+  const { ca, settings } = await makeServerCertificate(folder)
   const other = await makeCertificates(folder, 'other')
-  for (const ending of ['key', 'crt']) {
-    const file = `${own.server}.${ending}`
-    await chmod(file, 0o600)
-    await giveToServer(file)
-  }
-  const files = { ssl_cert_file: `${own.server}.crt`, ssl_key_file: `${own.server}.key` }
-  const server = await startEmbeddedServer(path.join(folder, 'postgres'), { ssl: 'on', ...files })
-  t.teardown(server.stop)
-  await migrate({ url: server.url, direction: 'up' })
+  const { superuserUrl, query } = await startOwnServer(t, settings)
   /** The address of the server with these parameters, under this host name. */
-  const toUrl = (parameters: Record<string, string>, host = 'localhost'): string => {
-    const url = new URL(server.url)
-    url.hostname = host
-    url.search = String(new URLSearchParams(parameters))
-    return url.href
-  }
-  return { folder, ca: own.ca, otherCa: other.ca, toUrl }
+  const toUrl = (parameters: Record<string, string>, host = 'localhost'): string =>
+    `${superuserUrl.replace('127.0.0.1', host)}?${new URLSearchParams(parameters)}`
+  return { folder, ca, otherCa: other.ca, toUrl, query }
 }
 
 t.test('with sslmode=verify-full and the right authority, every connection is encrypted', async (t) => {
-  const { ca, toUrl } = await setUp(t)
+  const { ca, toUrl, query } = await setUp(t)
   const url = toUrl({ sslmode: 'verify-full', sslrootcert: ca })
-  const client = new pg.Client({ connectionString: url })
-  await client.connect()
-  t.teardown(() => client.end())
-  await client.query("INSERT INTO inventory VALUES (1, 0, 'sold')")
+  await addMany({ query }, 1)
   const { send, stop } = await startServer(t, { DATABASE_URL: url })
   for (let quantity = 1; quantity <= 10; quantity++) {
     t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity }))).status, 200)
     t.equal((await send('GET', '/v1/inventory')).text, `[{"petId":1,"quantity":${quantity},"status":"sold"}]`)
   }
   t.equal((await send('GET', '/readyz')).status, 200)
-  const { rows } = await client.query(
+  const rows = await query(
     "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'petstore-inventory server'",
   )
-  t.strictSame(rows, [{ ssl: true }])
-  const status = await (await startProgram(t, 'cli', { args: ['status'], env: { DATABASE_URL: url } })).ended
-  t.equal(status.code, 0)
+  t.strictSame(rows, [{ ssl: 't' }])
+  await succeed(t, url, 'status')
   t.match(await stop(), { code: 0, stderr: '' })
 })
 

@@ -4,7 +4,7 @@ import { valueColumns } from '../../src/inventory/entry/columns.ts'
 import { startRecording } from '../../src/inventory/history/recording.ts'
 import { importLines, inventory, startCommand, succeed } from '../support/command.ts'
 import { addKey, addMany, readStock, testDatabase, testRole, waitForLocks } from '../support/database.ts'
-import { changesIn, errorsIn } from '../support/history.ts'
+import { errorsIn, readChanges } from '../support/history.ts'
 import { findContradiction } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { onServer } from '../support/on-server.ts'
@@ -43,7 +43,7 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
   await load.served(2000)
   await load.stop()
 
-  const changes = changesIn(await history(t, database.url, '--json')).reverse()
+  const changes = await readChanges(t, database.url)
   t.strictSame(errorsIn(changes, pets, await readStock(database), load.updates), [])
   const named = changes.filter(({ requestId }) => requestId !== null)
   t.equal(named.length, load.updates.length)
@@ -80,7 +80,7 @@ t.test('changes are listed by pet, time and caller, as a table and as JSON', asy
     '-5 --since 3h': 1,
     '2 --since 3h': 3,
   }))
-    t.equal(changesIn(await history(t, database.url, `--json ${options}`)).length, count, options)
+    t.equal((await readChanges(t, database.url, options)).length, count, options)
 })
 
 t.test('a change of any field of an entry is recorded', async (t) => {
@@ -88,9 +88,9 @@ t.test('a change of any field of an entry is recorded', async (t) => {
   await history(t, database.url, 'on')
   for (const { field, column, values } of valueColumns) {
     await database.query(`UPDATE inventory SET ${column} = '${values?.at(-1) ?? 7}'`)
-    const changes = changesIn(await history(t, database.url, '--json'))
+    const changes = await readChanges(t, database.url)
     const name = field.replace(/^./, (first) => first.toUpperCase())
-    t.match(changes[0], { [`old${name}`]: /./, [`new${name}`]: values?.at(-1) ?? 7 }, field)
+    t.match(changes.at(-1), { [`old${name}`]: /./, [`new${name}`]: values?.at(-1) ?? 7 }, field)
   }
 })
 
@@ -107,7 +107,7 @@ t.test('a role that names callers itself forges no line, and is shown', async (t
     const commit = await database.hold(`${setting}; UPDATE inventory SET quantity = ${index}`, 'COMMIT')
     await commit()
   }
-  const [last, ...others] = changesIn(await history(t, database.url, '--json'))
+  const [last, ...others] = (await readChanges(t, database.url)).reverse()
   t.match(last, { key: 'a', keyId: 'ab', requestId: 'r.1', role })
   t.equal(others.length, settings.length - 1)
   for (const change of others) t.match(change, { key: null, keyId: null, requestId: null, role })
@@ -181,7 +181,7 @@ t.test('operators read the history, and only the owner of the tables can change 
   await succeed(t, database.url, `migrate up ${roles}`)
   await history(t, database.url, 'on')
   await addMany(database, 1)
-  t.equal(changesIn(await history(t, url, '--json')).length, 1)
+  t.equal((await readChanges(t, url)).length, 1)
   for (const command of ['history on', 'history off', 'history prune --keep 1d'])
     t.match(await inventory(t, url, command), { code: 1, stderr: /own/ }, command)
   const select = await inventory(t, server.toUrl(database.url), 'history')
@@ -190,7 +190,7 @@ t.test('operators read the history, and only the owner of the tables can change 
   await database.query(`GRANT TEMPORARY ON DATABASE ${database.name} TO ${operator.name}`)
   const deceive = 'CREATE TEMPORARY TABLE inventory_history (LIKE public.inventory_history INCLUDING ALL)'
   await onServer(url, `${deceive}; UPDATE inventory SET quantity = 2`)
-  t.match(changesIn(await history(t, database.url, '--json'))[0], { newQuantity: 2, role: operator.name })
+  t.match((await readChanges(t, database.url)).at(-1), { newQuantity: 2, role: operator.name })
 })
 
 t.test('once on has ended, every update of a server names its key', async (t) => {
@@ -204,7 +204,7 @@ t.test('once on has ended, every update of a server names its key', async (t) =>
   await load.next('update', 'success')
   await history(t, database.url, 'on')
   const unnamed = async (): Promise<number> =>
-    changesIn(await history(t, database.url, '--json')).filter(({ key }) => key === null).length
+    (await readChanges(t, database.url)).filter(({ key }) => key === null).length
   const before = await unnamed()
   for (let updates = 0; updates < 2; updates++) await load.next('update', 'success')
   await load.stop()

@@ -1,7 +1,9 @@
+import { execFile } from 'node:child_process'
 import { appendFile } from 'node:fs/promises'
 import path from 'node:path'
+import { promisify } from 'node:util'
 import type { Test } from 'tap'
-import { copyProject, type Shell, shellIn } from './compose.ts'
+import { dockerVariables } from './containers.ts'
 import { eventually } from './eventually.ts'
 import { createSender } from './http.ts'
 import { type Exchange, startLoad } from './load.ts'
@@ -11,6 +13,18 @@ import { apiKey, temporaryFolder } from './program.ts'
 /** Clients that send requests at the same time: few, because the builds and the deployments need the machine. */
 const CLIENTS = 4
 
+/** Returns what runs a shell command in a folder, and resolves with its output or rejects with its outcome. */
+export function shellIn(cwd: string): (command: string) => Promise<string> {
+  // Compose prefers variables to `.env`.
+  const options = { cwd, env: dockerVariables, maxBuffer: 1e8 }
+  return async (command) => (await promisify(execFile)('sh', ['-euc', command], options)).stdout
+}
+
+/** The command that copies the files of the project into the folder of the shell. */
+export const copyProject =
+  `git -C '${process.cwd()}' ls-files -z --cached --others --exclude-standard | ` +
+  `tar -C '${process.cwd()}' --null --files-from=- -c | tar -x --no-same-permissions`
+
 /** A deployment by compose. */
 export type Deployment = Awaited<ReturnType<typeof startDeployment>>
 
@@ -19,7 +33,7 @@ export async function startDeployment(t: Test, { commit }: { readonly commit?: s
   const cwd = await temporaryFolder(t)
   const port = await freePort()
   const shell = shellIn(cwd)
-  const sh: Shell = async (command) => (await shell(command)).trim()
+  const sh = async (command: string): Promise<string> => (await shell(command)).trim()
   /** Adds lines to `.env`. */
   const set = (...lines: string[]): Promise<void> =>
     appendFile(path.join(cwd, '.env'), `${lines.join('\n')}\n`)

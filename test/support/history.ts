@@ -1,3 +1,5 @@
+import type { Test } from 'tap'
+import { succeed } from './command.ts'
 import type { Exchange } from './load.ts'
 
 /** A line of `inventory history --json`. */
@@ -14,9 +16,13 @@ export interface RecordedChange {
   readonly requestId: string | null
 }
 
-/** Parses the output of `inventory history --json`. */
-export function changesIn(text: string): RecordedChange[] {
-  return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line)]))
+/** Returns what `inventory history` lists, all or with further options, oldest first. */
+export async function readChanges(t: Test, url: string, options = ''): Promise<RecordedChange[]> {
+  const text = await succeed(t, url, `history --json ${options}`)
+  return text
+    .split('\n')
+    .flatMap((line) => (line === '' ? [] : [JSON.parse(line)]))
+    .reverse()
 }
 
 /**
