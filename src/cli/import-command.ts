@@ -44,10 +44,12 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
       const source = openSource(file, options.rows)
       try {
         const url = await databaseUrl()
-        const counts = await importFrom(source, url, options).catch(explainRefusal(source.name))
+        const counts = await importFrom(source, url, options)
         const parts = Object.entries(counts).filter(([part]) => part !== 'removed' || mode === 'replace')
         const changes = parts.map(([part, count]) => `${formatNumber(count)} ${part}`).join(', ')
         await print(dryRun ? `Dry run: nothing was changed. The import would be: ${changes}` : changes)
+      } catch (error) {
+        throw explainRefusal(error, source.name)
       } finally {
         // Open standard input would keep the process alive.
         source.stream.destroy()
@@ -98,19 +100,15 @@ function refuseManyRemovals({ changed, unchanged, removed }: ImportCounts): void
   throw unconfirmed(consequence, '--allow-removals')
 }
 
-/** Explains that the input is wrong, or that the operator's own constraint or trigger rejects the entries. */
-function explainRefusal(name: string): (error: unknown) => never {
-  return (error) => {
-    if (error instanceof InvalidInputError) {
-      for (const { line, error: reason } of error.lines) report(`line ${line}: ${reason}`)
-      throw new CommandFailure(`${name} ${error.message}; nothing was changed`, exitCodes.refused)
-    }
-    if (!hasReason(error, 'rule')) throw error
-    throw new CommandFailure(
-      `The database rejects the entries: ${error.detailedMessage}; nothing was changed.`,
-      exitCodes.refused,
-    )
+/** Returns the failure of an import whose input is wrong, or whose entries the operator's own constraint or trigger rejects. */
+function explainRefusal(error: unknown, name: string): unknown {
+  if (error instanceof InvalidInputError) {
+    for (const { line, error: reason } of error.lines) report(`line ${line}: ${reason}`)
+    return new CommandFailure(`${name} ${error.message}; nothing was changed`, exitCodes.refused)
   }
+  if (!hasReason(error, 'rule')) return error
+  const message = `The database rejects the entries: ${error.detailedMessage}; nothing was changed.`
+  return new CommandFailure(message, exitCodes.refused)
 }
 
 /**

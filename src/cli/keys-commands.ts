@@ -57,8 +57,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .addHelpText('after', '\nExample:\n  inventory keys revoke billing')
     .action(async (name: string, { id }: { id?: string }) => {
       const revoked = await change(await databaseUrl(), (transaction) => revokeKeys(transaction, name, id))
-      const named = id === undefined ? name : `${name}" with the id "${id}`
-      if (revoked.length === 0) throw new CommandFailure(noActiveKey(named))
+      if (revoked.length === 0) throw new CommandFailure(noActiveKey(name, id))
       for (const key of revoked) report(`The key ${key.name} (${key.id}) is revoked.`)
     })
 
@@ -100,6 +99,6 @@ async function issueKey(
   })
 }
 
-function noActiveKey(name: string): string {
-  return `There is no active key named "${name}". "inventory keys list --all" lists all keys.`
+function noActiveKey(name: string, id?: string): string {
+  return `There is no active key named "${name}"${id ? ' with that id' : ''}. "inventory keys list --all" lists all keys.`
 }

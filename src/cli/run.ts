@@ -12,15 +12,12 @@ import { CommandFailure, exitCodes, InterruptedError } from './failure.ts'
 export async function runCommand(args: readonly string[]): Promise<void> {
   // A stream that fails must not crash the process; whoever writes to it still gets the error.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
-  /** The setting that the database address came from, for messages. */
-  let variable: string | undefined
-
+  let setting: ReturnType<typeof loadOperatorDatabase>
   const databaseUrl = async (): Promise<string> => {
-    const setting = loadOperatorDatabase(readEnvironment())
-    variable = setting?.variable
-    const url =
-      setting?.url ??
-      (await import('../local/local-setup.ts').then(({ runningDatabase }) => runningDatabase()))
+    setting = loadOperatorDatabase(readEnvironment())
+    if (setting !== undefined) return setting.url
+    const { runningDatabase } = await import('../local/local-setup.ts')
+    const url = await runningDatabase()
     if (url !== undefined) return url
     throw new OperatorError(
       'DATABASE_URL must be set, unless "npm start" is running in this folder, and none is running',
@@ -30,7 +27,7 @@ export async function runCommand(args: readonly string[]): Promise<void> {
   try {
     await commandLine(databaseUrl).parseAsync(args, { from: 'user' })
   } catch (error) {
-    process.exitCode = reportFailure(error, variable)
+    process.exitCode = reportFailure(error, setting?.variable)
     // Output that nobody reads would keep the process running.
     if (error instanceof InterruptedError) process.exit()
   }

@@ -91,6 +91,9 @@ export function readSettings(
     errors.push(
       'OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is: the command line needs a direct connection',
     )
+  const keys = values.API_KEYS.map((entry) => entry.replace(/^.*:/, ''))
+  if (new Set(keys).size < keys.length)
+    errors.push('API_KEYS must have each key once: without one of its names, it would still be valid')
   if (errors.length > 0)
     throw new OperatorError('The configuration is incomplete or invalid:', { details: errors })
   return values

@@ -94,6 +94,7 @@ const cases: Row[] = [
   [[/^OTEL_EXPORTER_OTLP_ENDPOINT /, /^PORT /], { PORT: 'x', OTEL_EXPORTER_OTLP_ENDPOINT: 'secret:4318' }],
   [[/^PORT /, /^OPERATOR_DATABASE_URL must be an address/], { PORT: 'x', OPERATOR_DATABASE_URL: 'secret' }],
 
+  [[/^API_KEYS must have each key once/], ...toEach('API_KEYS', ['a:secret,b:secret', 'x,secret,a:secret'])],
   [[], { API_KEYS: 'a:one,a:two,b:three' }],
 
   // Files. A secret in the place of its file is not repeated.
