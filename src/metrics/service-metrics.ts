@@ -5,7 +5,7 @@ import { lastBackup } from '../database/admin/server-status.ts'
 import { notReadyReasons } from '../database/causes.ts'
 import type { Pool } from '../database/pool.ts'
 import type { Readiness } from '../database/readiness.ts'
-import { stockSample } from '../inventory/reports/stock-sample.ts'
+import { stockSample } from '../inventory/reports/stock-levels.ts'
 
 /** What the metrics of the service are read from at each scrape. */
 export interface ServiceSources {
