@@ -42,7 +42,6 @@ interface Cause {
 
 /** Everything that can happen to a statement, and what follows from it. The first row that matches an error is its cause. */
 const causes = {
-  /** For example by `statement_timeout`. */
   canceled: { blame: 'moment', code: /^57014/, logged: 'late' },
   /** Serialization failures and deadlocks. */
   conflict: { blame: 'moment', code: /^40(001|P01)/ },
@@ -85,7 +84,7 @@ const causes = {
   forbidden: { blame: 'statement', code: /^42501/, notReady: 'privileges' },
   /** What PgBouncer and RDS Proxy say about settings in the startup message. */
   settings: { blame: 'server', text: /^unsupported startup parameter|support command-line options/ },
-  /** A statement of ours left a transaction open, or ended one. */
+  /** A statement left a transaction open, or ended one. */
   transactions: { blame: 'server' },
   unknownColumn: { blame: 'statement', code: /^42703/, notReady: 'unsupported' },
   unknownTable: { blame: 'statement', code: /^42P01/, notReady: 'schema_behind' },

@@ -5,7 +5,7 @@ import t from 'tap'
 import { isMet } from '../../../src/inventory/entry/condition.ts'
 import type { InventoryItem } from '../../../src/inventory/entry/schemas.ts'
 import type { QuantityUpdate } from '../../../src/inventory/updates/quantity-update.ts'
-import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
+import { UpdateQueue, type UpdateTimes } from '../../../src/inventory/updates/queue.ts'
 import type { StatementResult, UpdateRepository } from '../../../src/inventory/updates/repository.ts'
 import type { TableState } from '../../../src/inventory/updates/table-state.ts'
 import { requestMetrics } from '../../../src/metrics/request-metrics.ts'
@@ -96,6 +96,16 @@ class RandomRepository implements UpdateRepository {
   }
 }
 
+/** A queue whose updates are neither late nor slow, unless `times` says so. */
+function createQueue(repository: UpdateRepository, times: Partial<UpdateTimes> = {}) {
+  const metrics = requestMetrics(new Registry())
+  const all = { wait: 60_000, slow: 60_000, check: 1, retry: 1, ...times }
+  const queue = new UpdateQueue(repository, metrics, undefined, all)
+  const set = (name: string, update: QuantityUpdate) =>
+    queue.set({ ...update, caller: { key: { name }, requestId: '' } })
+  return { metrics, set }
+}
+
 const rejected: StatementResult = { kind: 'rejected', error: new Error('A constraint rejects it') }
 
 /** How long updates may wait: for ever, or so shortly that many are late. */
@@ -108,20 +118,14 @@ for (const [limits, wait] of Object.entries(waits)) {
       const history = async (numbers: readonly number[]): Promise<void> => {
         const random = endless(numbers)
         const repository = new RandomRepository(random, isDistributed)
-        const metrics = requestMetrics(new Registry())
-        const queue = new UpdateQueue(repository, metrics, undefined, {
-          wait,
-          slow: 60_000,
-          check: 1,
-          retry: 1,
-        })
+        const { metrics, set } = createQueue(repository, { wait })
         let settled = 0
         for (let quantity = 1; quantity <= UPDATES; quantity++) {
           const petId = BigInt(1 + (random() % PETS))
-          const caller = { key: { name: KEYS[random() % KEYS.length] ?? '' }, requestId: '' }
+          const name = KEYS[random() % KEYS.length] ?? ''
           const tag = `${repository.entries.get(petId)?.quantity}-sold`
           const condition = random() % 3 === 0 ? { anyOf: [tag] } : undefined
-          queue.set({ petId, quantity, condition, caller }).then(
+          set(name, { petId, quantity, condition }).then(
             (item) => {
               settled++
               if (item !== undefined && item.quantity !== quantity)
@@ -161,10 +165,8 @@ t.test(
         t.equal(senders.size, 1)
         return rejected
       }
-      const timeouts = { wait: 60_000, slow: 60_000, check: 1, retry: 1 }
-      const queue = new UpdateQueue(repository, requestMetrics(new Registry()), undefined, timeouts)
-      const set = (name: string, petId: number) =>
-        queue.set({ petId: BigInt(petId), quantity: 1, caller: { key: { name }, requestId: '' } })
+      const queue = createQueue(repository)
+      const set = (name: string, petId: number) => queue.set(name, { petId: BigInt(petId), quantity: 1 })
       const updates = Array.from(keys, set)
       const outcomes = Promise.allSettled(updates)
       for (let left = 100; left > 0; left--) await setImmediate()
@@ -192,11 +194,9 @@ t.test('a slow statement gives its place to the next batch, and its keys are apa
     )
     return { kind: 'made', entries: new Map(entries), others: undefined }
   }
-  const times = { wait: 60_000, slow: 1, check: 1, retry: 1 }
-  const queue = new UpdateQueue(repository, requestMetrics(new Registry()), undefined, times)
+  const queue = createQueue(repository, { slow: 1 })
   let pets = 0n
-  const set = (name: string) =>
-    queue.set({ petId: pets++, quantity: 1, caller: { key: { name }, requestId: '' } })
+  const set = (name: string) => queue.set(name, { petId: pets++, quantity: 1 })
 
   const updates: Promise<unknown>[] = []
   for (const keys of [
@@ -233,9 +233,8 @@ t.test('an update behind a slow one is late, and not locked by another transacti
     const entry = { petId: 1n, quantity: 1, status: 'sold' } as const
     return { kind: 'made', entries: new Map([[1n, entry]]), others: undefined }
   }
-  const times = { wait: 100, slow: 1, check: 1, retry: 1 }
-  const queue = new UpdateQueue(repository, requestMetrics(new Registry()), undefined, times)
-  const updates = Promise.allSettled([1, 2, 3].map((quantity) => queue.set({ petId: 1n, quantity })))
+  const { set } = createQueue(repository, { wait: 100, slow: 1 })
+  const updates = Promise.allSettled([1, 2, 3].map((quantity) => set('', { petId: 1n, quantity })))
   await setTimeout(20)
   inFlight.shift()?.()
   // The second one is in flight again, and the third one is late.
