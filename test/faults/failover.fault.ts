@@ -51,13 +51,17 @@ async function expectRecovery(t: Test, load: Load, limitMs = RECOVERY_MS): Promi
   await load.served(100)
 }
 
-/** Has the primary answer only once the standby has each commit, so that a crash loses none. */
-async function keepInStep(primary: OwnServer): Promise<void> {
+/** Ends a primary that answers only once the standby has each commit, so that none is lost. Resolves when requests fail. */
+async function lose(primary: OwnServer, load: Load, end: () => Promise<void>): Promise<void> {
   await primary.waitForStandby('*')
   await eventually('the standby to be synchronous', async () => {
     const rows = await primary.query("SELECT FROM pg_stat_replication WHERE sync_state = 'sync'")
     return rows.length > 0
   })
+  await load.served(100)
+  const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
+  await end()
+  await failing
 }
 
 async function isNotReady(send: Send): Promise<boolean> {
@@ -67,11 +71,7 @@ async function isNotReady(send: Send): Promise<boolean> {
 
 t.test('the primary crashes, the standby is promoted, the address follows', async (t) => {
   const { primary, standby, address, load, send } = await setUp(t)
-  await keepInStep(primary)
-  await load.served(100)
-  const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
-  await primary.kill()
-  await failing
+  await lose(primary, load, () => primary.kill())
   address.leadTo(standby.url)
   await eventually('the service to say that the standby is read-only', () => isNotReady(send))
   await standby.query('SELECT pg_promote()')
@@ -81,11 +81,7 @@ t.test('the primary crashes, the standby is promoted, the address follows', asyn
 
 t.test('the primary freezes, so that no connection to it ends', async (t) => {
   const { primary, standby, address, load } = await setUp(t)
-  await keepInStep(primary)
-  await load.served(100)
-  const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
-  await primary.suspend()
-  await failing
+  await lose(primary, load, () => primary.suspend())
   await standby.query('SELECT pg_promote()')
   address.leadTo(standby.url)
   await expectRecovery(t, load, RECOVERY_FROM_SILENCE_MS)
