@@ -4,9 +4,12 @@ import { valueColumns } from '../../src/inventory/entry/columns.ts'
 import { startRecording } from '../../src/inventory/history/recording.ts'
 import { importLines, inventory, startCommand, succeed } from '../support/command.ts'
 import { addKey, addMany, readStock, testDatabase, testRole, waitForLocks } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { errorsIn, readChanges } from '../support/history.ts'
+import { createSender } from '../support/http.ts'
 import { findContradiction } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
+import { connectToMetrics, total } from '../support/metrics.ts'
 import { onServer } from '../support/on-server.ts'
 import { readPort, startProgram } from '../support/program.ts'
 import { trigger } from '../support/triggers.ts'
@@ -193,14 +196,16 @@ t.test('operators read the history, and only the owner of the tables can change 
   t.match((await readChanges(t, database.url)).at(-1), { newQuantity: 2, role: operator.name })
 })
 
-t.test('once on has ended, every update of a server names its key', async (t) => {
+t.test('once on has ended, every update of a server names its key, and lists stay cached', async (t) => {
   const database = await testDatabase(t, { entries: ['1,0,sold'] })
   // Slow once the history is on, as turning it on waits for writers.
   const isOn = "EXISTS (SELECT FROM pg_trigger WHERE tgname = 'inventory_history_update')"
   await database.query(trigger(`IF ${isOn} THEN PERFORM pg_sleep(4); END IF`))
   const key = await addKey(database, 'ops')
-  const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
-  const load = startLoad(t, { ports: [await readPort(server)], key, clients: 1, pets: [1] })
+  const env = { DATABASE_URL: database.url, PORT: '0', METRICS_PORT: '0' }
+  const server = await startProgram(t, 'server', { env })
+  const port = await readPort(server)
+  const load = startLoad(t, { ports: [port], key, clients: 1, pets: [1] })
   await load.next('update', 'success')
   await history(t, database.url, 'on')
   const unnamed = async (): Promise<number> =>
@@ -210,6 +215,14 @@ t.test('once on has ended, every update of a server names its key', async (t) =>
   await load.stop()
   t.equal(await unnamed(), before)
   t.equal(findContradiction(load.readHistory(1), 0), undefined)
+  const { scrape } = await connectToMetrics(server)
+  const cached = async () => total(await scrape(), 'inventory_lists_total', { result: 'unchanged' })
+  const list = createSender(port, { authorization: `Bearer ${key}` })
+  const cachedBefore = await cached()
+  await eventually('an unchanged list', async () => {
+    await list('GET', '/v1/inventory')
+    return (await cached()) > cachedBefore
+  })
 })
 
 t.test('the triggers of the history are known by their function, not by their name', async (t) => {
