@@ -48,13 +48,8 @@ export const authentication = fp<AuthenticationOptions>(
   { name: 'authentication', dependencies: ['errors'] },
 )
 
-/** Creates the 403 for a request that writes. */
-export function readOnlyKey(): ApiError {
-  return challenge(403, 'This API key is read-only. Use a key with write access.', 'insufficient_scope')
-}
-
 /** Creates an error that says how to authenticate and, if the request has a bearer token, what is wrong with it (RFC 6750, section 3). */
-function challenge(status: 401 | 403, message: string, error?: string): ApiError {
+export function challenge(status: 401 | 403, message: string, error?: string): ApiError {
   const details = error === undefined ? '' : `, error="${error}"`
   const headers = { 'www-authenticate': `Bearer realm="inventory"${details}` }
   return new ApiError(status, message, { headers })

@@ -16,6 +16,9 @@ export const MAX_PIPELINED = 16
 
 const methods = new Set(METHODS)
 
+/** Whether a request has arrived whole, so that its client waits for the response. */
+const isWhole = ({ req }: ServerResponse): boolean => req.complete
+
 export interface ConnectionsOptions {
   readonly timeouts: HttpTimeouts
   readonly metrics: RequestMetrics
@@ -88,11 +91,9 @@ export const connections = fp<ConnectionsOptions>(
 
     // Fastify's own would start every request that Node has read, and end a connection before its requests are answered.
     server.removeAllListeners('request').on('request', add)
-    server.removeAllListeners('clientError')
-    server.on(
-      'clientError',
-      ({ code = '' }: NodeJS.ErrnoException, socket: Socket) => void refuse(code, socket),
-    )
+    server
+      .removeAllListeners('clientError')
+      .on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket: Socket) => void refuse(code, socket))
     // Node would answer an Expect header that it does not know.
     server.on('checkExpectation', add)
     server.on('connection', (socket: Socket) => {
@@ -139,8 +140,3 @@ export const connections = fp<ConnectionsOptions>(
   },
   { name: 'connections' },
 )
-
-/** Whether a request has arrived whole, so that its client waits for the response. */
-function isWhole({ req }: ServerResponse): boolean {
-  return req.complete
-}

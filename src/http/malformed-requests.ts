@@ -36,13 +36,12 @@ export function findPath(target: string): string {
  */
 export function findAmbiguity(request: IncomingMessage): ApiError | undefined {
   const { headers, httpVersion, rawHeaders, url } = request
+  const { host, 'transfer-encoding': coding } = headers
   if (rawHeaders.length / 2 > MAX_HEADERS) return headersTooLarge()
   // RFC 9112, section 6.
-  const coding = headers['transfer-encoding']
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || httpVersion === '1.0'))
     return new ApiError(400, 'The only supported transfer coding is chunked, in HTTP/1.1.')
   // RFC 9112, section 3.2.
-  const { host } = headers
   if (host === undefined ? httpVersion !== '1.0' : host !== '' && !AUTHORITY.test(host))
     return new ApiError(
       400,

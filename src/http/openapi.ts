@@ -92,9 +92,7 @@ function publishedSchema(schema: FastifySchema): FastifySchema {
     ...schema,
     security: [{ apiKey: [] }],
     params: publishedParameters(schema.params),
-    response: Object.fromEntries(
-      responses.map(([status, response]) => [status, publishedResponse(status, response)]),
-    ),
+    response: Object.fromEntries(responses.map(publishedResponse)),
   }
 }
 
@@ -112,12 +110,12 @@ function publishedParameters(params: unknown): unknown {
  * Adds the header that all responses have, and the example of an error, and puts the example where @fastify/swagger keeps it: it
  * drops the siblings of a `$ref`.
  */
-function publishedResponse(status: string, response: unknown): unknown {
+function publishedResponse([status, response]: [string, unknown]): [string, unknown] {
   const { description, headers, examples, ...schema } = Object(response)
   const requestId = { type: 'string', description: 'Identifies the request in the log of the service' }
   const described = { description, headers: { ...headers, 'X-Request-Id': requestId } }
   const isError = !/^[23]/.test(status)
-  if (examples === undefined && !isError) return { ...schema, ...described }
+  if (examples === undefined && !isError) return [status, { ...schema, ...described }]
   const example = isError ? new ApiError(Number(status) || 400, `${description}.`).body : examples[0]
-  return { ...described, content: { 'application/json': { schema, example } } }
+  return [status, { ...described, content: { 'application/json': { schema, example } } }]
 }

@@ -1,7 +1,7 @@
 import type { FastifyRequest } from 'fastify'
 import fp from 'fastify-plugin'
 import { ApiError } from '../contract/api-error.ts'
-import { readOnlyKey } from './authentication.ts'
+import { challenge } from './authentication.ts'
 
 const NO_ROUTE =
   'There is nothing at this path. The inventory is at /v1/inventory, and the documentation of the API at /docs.'
@@ -36,7 +36,8 @@ export function refuse({ server, is404, params, method, raw, apiKey }: FastifyRe
       headers: { allow },
     })
   }
-  if (apiKey?.isReadOnly && method !== 'GET' && method !== 'HEAD') throw readOnlyKey()
+  if (apiKey?.isReadOnly && method !== 'GET' && method !== 'HEAD')
+    throw challenge(403, 'This API key is read-only. Use a key with write access.', 'insufficient_scope')
 }
 
 /** Whether a path ends with nothing for a parameter: the router matches `/inventory/` with `/inventory/:petId`. */
