@@ -7,9 +7,11 @@ fail() {
   echo "deploy.sh: $1" >&2
   exit 1
 }
-# Where flock exists: the lock of this folder ends with this process and those that it started.
+# The lock of this folder ends with this process and those that it started.
 exec 9<.
-if command -v flock >/dev/null && ! flock -n 9; then
+if ! command -v flock >/dev/null; then
+  echo 'deploy.sh: run one deployment at a time; without flock, another one does not wait'
+elif ! flock -n 9; then
   echo 'deploy.sh: waiting for another deployment from this folder'
   flock 9
 fi
