@@ -149,7 +149,7 @@ export class UpdateQueue {
     const serve = () => this.#repository.setQuantities(updates, skipsLocked)
     const contexts = updates.flatMap(({ context }) => context ?? [])
     const result = await (this.#tracer?.run(contexts, serve) ?? serve())
-    const undecided = result.kind === 'made' ? settleMade(batch, result) : []
+    const undecided = result.kind === 'made' ? await settleMade(batch, result) : []
     const isQueuedAgain = result.kind === 'locked' || undecided.length > 0
     // A trigger may give up a lock at once.
     if (batch.kind === 'individual' && isQueuedAgain)

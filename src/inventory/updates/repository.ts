@@ -28,8 +28,8 @@ export type StatementResult =
 export interface MadeUpdates {
   /** Those of the updates that were made, as stored. */
   readonly entries: ReadonlyMap<bigint, InventoryItem>
-  /** Those of the other pets, as far as they have one; undefined if they could not be read. */
-  readonly others: ReadonlyMap<bigint, StoredEntry> | undefined
+  /** Those of the other pets, as far as they have one. Undefined without others, or if they could not be read. */
+  readonly others: Promise<ReadonlyMap<bigint, StoredEntry> | undefined> | undefined
 }
 
 /** An entry and the transaction that wrote its row, unless Citus manages the table. */
@@ -156,7 +156,7 @@ export function updateRepository(database: Pool, probe: Pool) {
   const table = tableState(probe)
 
   /** Returns the entries of those pets that have one; undefined without a response, for which the next statement tells why. */
-  const findEntries = async (petIds: readonly bigint[]): Promise<MadeUpdates['others']> => {
+  const findEntries = async (petIds: readonly bigint[]) => {
     const text = table().isDistributed ? ENTRIES : VERSIONED_ENTRIES
     const rows = await database.query<StoredEntry>(text, [toArray(petIds)]).catch(() => undefined)
     return rows && new Map(rows.map((entry) => [entry.petId, entry]))
@@ -184,7 +184,7 @@ export function updateRepository(database: Pool, probe: Pool) {
         // A trigger may have changed the petId of the entry.
         const entries = new Map(rows.map((row) => [row.key, row]))
         const others = updates.filter(({ petId }) => !entries.has(petId)).map(({ petId }) => petId)
-        return { kind: 'made', entries, others: others.length === 0 ? undefined : await findEntries(others) }
+        return { kind: 'made', entries, others: others.length === 0 ? undefined : findEntries(others) }
       } catch (error) {
         return toResult(error)
       }

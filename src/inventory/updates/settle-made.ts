@@ -5,16 +5,18 @@ import type { Batch } from './pending-updates.ts'
 import type { Update } from './quantity-update.ts'
 import type { MadeUpdates, StoredEntry } from './repository.ts'
 
-/** Answers the updates of a committed statement, and returns those without an outcome. */
-export function settleMade(
+/** Answers the updates of a committed statement, those that were made at once, and returns those without an outcome. */
+export async function settleMade(
   { updates, skipsLocked }: Batch,
   { entries, others }: MadeUpdates,
-): readonly Update[] {
-  return updates.filter((update) => {
+): Promise<readonly Update[]> {
+  const unmade = updates.filter((update) => {
     const entry = entries.get(update.petId)
     if (entry !== undefined) update.resolve(entry)
-    return entry === undefined && !(others && settleUnmade(update, others.get(update.petId), skipsLocked))
+    return entry === undefined
   })
+  const left = await others
+  return unmade.filter((update) => !(left && settleUnmade(update, left.get(update.petId), skipsLocked)))
 }
 
 /**

@@ -92,7 +92,8 @@ class RandomRepository implements UpdateRepository {
       if (isUpdated) entries.set(petId, { ...entry, quantity })
     }
     // Without a response, it is not known which pets have an entry.
-    return { kind: 'made', entries, others: this.#random() % 8 === 0 ? undefined : new Map(this.entries) }
+    const others = this.#random() % 8 === 0 ? undefined : new Map(this.entries)
+    return { kind: 'made', entries, others: Promise.resolve(others) }
   }
 }
 
@@ -224,6 +225,24 @@ t.test('a slow statement gives its place to the next batch, and its keys are apa
   const settled = Promise.all(updates).then(() => true)
   while (!(await Promise.race([settled, setImmediate(false)]))) for (const answer of slow.splice(0)) answer()
 })
+
+t.test(
+  'an update that was made does not wait until it is known why others of its batch were not',
+  async (t) => {
+    const repository = new RandomRepository(() => 0, false)
+    const reads: (() => void)[] = []
+    repository.setQuantities = async () => {
+      const entry = { petId: 1n, quantity: 1, status: 'sold' } as const
+      const others = new Promise<void>((resolve) => reads.push(resolve)).then(() => new Map())
+      return { kind: 'made', entries: new Map([[1n, entry]]), others }
+    }
+    const { set } = createQueue(repository)
+    const [made, unmade] = [1n, WITHOUT_ENTRY].map((petId) => set('', { petId, quantity: 1 }))
+    t.match(await made, { quantity: 1 })
+    for (const answer of reads) answer()
+    t.equal(await unmade, undefined)
+  },
+)
 
 t.test('an update behind a slow one is late, and not locked by another transaction', async (t) => {
   const repository = new RandomRepository(() => 0, false)
