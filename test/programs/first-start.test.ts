@@ -9,9 +9,8 @@ import { runCommand } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { createSender, json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
-import { copyCluster } from '../support/own-server.ts'
 import { freePort, listen } from '../support/ports.ts'
-import { type Program, readPort, startProgram, temporaryFolder } from '../support/program.ts'
+import { readPort, startProgram, temporaryFolder } from '../support/program.ts'
 
 const sample =
   '[{"petId":1,"quantity":12,"status":"available"},{"petId":2,"quantity":3,"status":"available"},' +
@@ -33,40 +32,31 @@ const libpqVariables = {
 
 const isRoot = process.getuid?.() === 0
 
-// They wait most of the time.
-t.jobs = 3
-const atOnce = () => ({ buffered: true })
-
-t.test('a server without settings starts a local database, and keeps it', atOnce(), async (t) => {
+t.test('a server without settings starts a local database, and keeps it', async (t) => {
   const cwd = await newFolder(t)
-  const first = await startLocally(t, cwd, { ...strictUmask, ...libpqVariables })
-  t.match(first.key, /^inv_[A-Za-z0-9]{49}$/)
-  t.equal((await stat(path.join(cwd, '.data', 'api-key'))).mode & 0o777, 0o600)
   const data = serverFolder(cwd)
+  await mkdir(path.join(cwd, '.data'), { mode: 0o700 })
+  await writeFile(path.join(cwd, '.data', 'api-key'), '')
+  const env = { ...strictUmask, ...libpqVariables, TOKEN: 'secret' }
+  const starts = await Promise.allSettled([1, 2].map(() => startLocally(t, cwd, env)))
+  const [first, ...more] = starts.flatMap((start) => (start.status === 'fulfilled' ? [start.value] : []))
+  const [failed] = starts.flatMap((start) => (start.status === 'rejected' ? [String(start.reason)] : []))
+  if (first === undefined || more.length > 0) throw new Error(`one must serve: ${failed}`)
+  t.match(failed, /petstore-inventory: Another process is using the database in .*stop that one first/)
+  t.match(first.key, /^inv_[A-Za-z0-9]{49}$/, 'an emptied file gets a key')
+  t.equal((await stat(path.join(cwd, '.data', 'api-key'))).mode & 0o777, 0o600)
   t.equal(first.firstLine, `Starting PostgreSQL in ${data}…`)
   t.equal((await first.send('GET', '/v1/inventory')).text, sample)
   t.equal((await first.send('PATCH', '/v1/inventory/1', json({ quantity: 20 }))).status, 200)
-  t.equal(await stopLocally(first), 0)
-  t.equal(await serverProcess(cwd), undefined, 'the database has stopped as well')
-  const stopped = { code: 1, stderr: /DATABASE_URL must be set.*and none is running/ }
-  t.match(await runCommand(t, 'migrate up', { cwd }), stopped)
-
-  const second = await startLocally(t, cwd, { ...strictUmask, ...libpqVariables, TOKEN: 'secret' })
-  t.equal(second.key, first.key)
-  t.equal((await second.send('GET', '/v1/inventory')).text, changed)
   const running = { code: 0, stdout: 'No migration is pending.\n', stderr: '' }
   t.match(await runCommand(t, 'migrate up', { cwd }), running)
-  const other = await (await startProgram(t, 'server', { cwd, env: { PORT: '0' } })).ended
-  t.match(other, { code: 1, stderr: /Another process is using the database in .*stop that one first/ })
-  t.equal((await second.send('GET', '/readyz')).status, 200)
 
   const [port] = (await readFile(path.join(data, 'data', 'postmaster.pid'), 'utf8')).split('\n').slice(3)
   const toAddress = (role: string, password: string): string =>
     `postgres://${role}:${password}@127.0.0.1:${port}/postgres`
   for (const role of ['postgres', 'inventory_server'])
     await t.rejects(onServer(toAddress(role, 'guess'), 'SELECT'), { code: '28P01' })
-  const password = (await readFile(path.join(data, 'password'), 'utf8')).trim()
-  const superuser = toAddress('postgres', password)
+  const superuser = toAddress('postgres', (await readFile(path.join(data, 'password'), 'utf8')).trim())
   const [row] = await onServer(
     superuser,
     `SELECT rolsuper, current_setting('listen_addresses') AS addresses, current_setting('work_mem') AS memory
@@ -79,54 +69,45 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
   )
   t.notMatch(JSON.stringify(variables), 'secret', 'PostgreSQL has no variable of ours')
 
-  const database = await serverProcess(cwd)
-  second.server.process.kill('SIGKILL')
-  await writeFile(path.join(cwd, '.data', 'api-key'), '')
+  const database = Number(await serverProcess(cwd))
+  first.server.process.kill('SIGKILL')
+  const second = await startLocally(t, cwd)
+  t.equal(second.key, first.key)
+  t.equal((await second.send('GET', '/v1/inventory')).text, changed)
+  await eventually(
+    'the end of its database',
+    async () => !programsBelow(data).includes(database),
+    undefined,
+    200,
+  )
+  second.server.process.kill('SIGINT')
+  t.match(await second.server.ended, { code: 0 })
+  t.equal(await serverProcess(cwd), undefined, 'the database has stopped as well')
+  const stopped = { code: 1, stderr: /DATABASE_URL must be set.*and none is running/ }
+  t.match(await runCommand(t, 'migrate up', { cwd }), stopped)
+
+  // A Ctrl-C while the database starts, and one after a start that has failed late.
+  await interrupt(t, cwd, /^data$/, 'postmaster.pid')
+  const taken = String(await freePort())
+  const late = await startProgram(t, 'server', { cwd, env: { PORT: taken, METRICS_PORT: taken } })
+  await late.output(/EADDRINUSE: /)
+  late.process.kill('SIGINT')
+  const { code, stdout } = await late.ended
+  t.equal(code, 1)
+  t.notMatch(stdout, 'has exited')
+  t.equal(await serverProcess(cwd), undefined)
+
   const third = await startLocally(t, cwd)
-  t.notSame(third.key, second.key, 'an emptied file gets a new key')
-  const isRunning = (): boolean => programsBelow(serverFolder(cwd)).includes(Number(database))
-  await eventually('the end of its database', async () => !isRunning(), undefined, 200)
-  t.equal((await third.send('GET', '/v1/inventory')).text, changed)
   process.kill(Number(await serverProcess(cwd)), 'SIGKILL')
-  const stdout = /"level":60.*PostgreSQL has exited: SIGKILL ended it\. Its log is \S+postgres\.log"/
-  t.match(await third.server.ended, { code: 1, stdout })
+  const exited = /"level":60.*PostgreSQL has exited: SIGKILL ended it\. Its log is \S+postgres\.log"/
+  t.match(await third.server.ended, { code: 1, stdout: exited })
 })
 
-t.test('one of two concurrent first starts serves, and the other reports it', atOnce(), async (t) => {
-  const cwd = await newFolder(t)
-  const starts = await Promise.allSettled([startLocally(t, cwd), startLocally(t, cwd)])
-  const [serving, ...more] = starts.flatMap((start) => (start.status === 'fulfilled' ? [start.value] : []))
-  const [failed] = starts.flatMap((start) => (start.status === 'rejected' ? [String(start.reason)] : []))
-  if (serving === undefined || more.length > 0) throw new Error(`one must serve: ${failed}`)
-  t.match(failed, /petstore-inventory: Another process is using the database in .*stop that one first/)
-  t.equal((await serving.send('GET', '/v1/inventory')).status, 200)
-  t.equal(await stopLocally(serving), 0)
-  t.equal((await readFile(path.join(cwd, '.data', 'api-key'), 'utf8')).trim(), serving.key)
-  t.strictSame(await unfinished(cwd), [])
+t.test('a signal while initdb runs ends the start, and leaves nothing running', async (t) => {
+  await interrupt(t, await newFolder(t), /^data\.unfinished-/, 'PG_VERSION')
 })
 
-t.test('a signal during a start ends it, and leaves nothing running', atOnce(), async (t) => {
-  const interrupt = async (cwd: string, folder: RegExp, file: string): Promise<void> => {
-    const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
-    const created = await eventually(`${file} in ${folder}`, async () => {
-      const names = await readdir(serverFolder(cwd)).catch(() => [])
-      return names.find((name) => folder.test(name) && existsSync(path.join(serverFolder(cwd), name, file)))
-    })
-    // However long initdb takes: it is halted.
-    if (created.includes('unfinished'))
-      for (const pid of programsBelow(serverFolder(cwd))) process.kill(pid, 'SIGSTOP')
-    server.process.kill('SIGINT')
-    t.match(await server.ended, { code: 0, stderr: '' }, created)
-    t.equal(await serverProcess(cwd), undefined)
-    t.strictSame(await unfinished(cwd), [])
-    t.strictSame(programsBelow(serverFolder(cwd)), [])
-  }
-  // While initdb runs, and while the database starts.
-  await interrupt(await newFolder(t), /^data\.unfinished-/, 'PG_VERSION')
-  await interrupt(await usedFolder(t), /^data$/, 'postmaster.pid')
-})
-
-t.test('a taken port is noticed before anything is started', atOnce(), async (t) => {
+t.test('a taken port is noticed before anything is started', async (t) => {
   const taken = String(await listen(t, createServer()))
   const cwd = await newFolder(t)
   for (const env of [{ PORT: taken }, { PORT: '0', METRICS_PORT: taken }]) {
@@ -136,19 +117,7 @@ t.test('a taken port is noticed before anything is started', atOnce(), async (t)
   t.strictSame(await readdir(cwd), [])
 })
 
-t.test('a start that fails late, with a Ctrl-C, leaves nothing running', atOnce(), async (t) => {
-  const port = String(await freePort())
-  const cwd = await usedFolder(t)
-  const server = await startProgram(t, 'server', { cwd, env: { PORT: port, METRICS_PORT: port } })
-  await server.output(/EADDRINUSE: /)
-  server.process.kill('SIGINT')
-  const { code, stdout } = await server.ended
-  t.equal(code, 1)
-  t.notMatch(stdout, 'has exited')
-  t.equal(await serverProcess(cwd), undefined)
-})
-
-t.test('a server that cannot start a local database says what to do', atOnce(), async (t) => {
+t.test('a server that cannot start a local database says what to do', async (t) => {
   const elsewhere = encodeURIComponent("Object.defineProperty(process, 'platform', { value: 'win32' })")
   const NODE_OPTIONS = `--import data:text/javascript,${elsewhere}`
   const cwd = await newFolder(t)
@@ -176,23 +145,28 @@ async function newFolder(t: Test): Promise<string> {
   return cwd
 }
 
-/** A folder in which a server has run before. */
-async function usedFolder(t: Test): Promise<string> {
-  const cwd = await newFolder(t)
-  await mkdir(path.dirname(serverFolder(cwd)), { recursive: true })
-  await copyCluster(serverFolder(cwd))
-  return cwd
+/** Sends SIGINT to a server once a file of its database exists, and shows that it ends and nothing is left. */
+async function interrupt(t: Test, cwd: string, folder: RegExp, file: string): Promise<void> {
+  const data = serverFolder(cwd)
+  const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
+  await eventually(`${file} in ${folder}`, async () => {
+    const names = await readdir(data).catch(() => [])
+    return names.some((name) => folder.test(name) && existsSync(path.join(data, name, file)))
+  })
+  // However long initdb takes: it is halted.
+  if (!existsSync(path.join(data, 'data')))
+    for (const pid of programsBelow(data)) process.kill(pid, 'SIGSTOP')
+  server.process.kill('SIGINT')
+  t.match(await server.ended, { code: 0, stderr: '' }, file)
+  t.equal(await serverProcess(cwd), undefined)
+  t.strictSame(await unfinished(cwd), [])
+  t.strictSame(programsBelow(data), [])
 }
 
-async function filesBelow(cwd: string): Promise<string[]> {
-  // Files come and go while they are listed.
-  return readdir(cwd, { recursive: true }).catch(() => [])
-}
-
+/** The files of a start that has not ended. */
 async function unfinished(cwd: string): Promise<string[]> {
-  return [...(await filesBelow(cwd)), ...(await filesBelow(serverFolder(cwd)))].filter((name) =>
-    name.includes('unfinished'),
-  )
+  const files = [cwd, serverFolder(cwd)].map((folder) => readdir(folder, { recursive: true }))
+  return (await Promise.all(files)).flat().filter((name) => name.includes('unfinished'))
 }
 
 /** The programs of PostgreSQL whose data is below a folder. */
@@ -208,12 +182,6 @@ async function startLocally(t: Test, cwd: string, env: Record<string, string> = 
   const [, firstLine = '', key = ''] = await server.output(welcome)
   const send = createSender(await readPort(server), { authorization: `Bearer ${key}` })
   return { server, key, send, firstLine }
-}
-
-/** Stops the server as Ctrl-C does, and returns its exit code. */
-async function stopLocally({ server }: { readonly server: Program }): Promise<number | null> {
-  server.process.kill('SIGINT')
-  return (await server.ended).code
 }
 
 /** The first process of the database below a folder. PostgreSQL removes the file that names it when it stops. */
