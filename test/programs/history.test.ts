@@ -2,6 +2,7 @@ import t, { type Test } from 'tap'
 import { inTransaction } from '../../src/database/admin/transaction.ts'
 import { valueColumns } from '../../src/inventory/entry/columns.ts'
 import { startRecording } from '../../src/inventory/history/recording.ts'
+import { startApp } from '../support/app.ts'
 import { importLines, inventory, startCommand, succeed } from '../support/command.ts'
 import { addKey, addMany, readStock, testDatabase, testRole, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -9,28 +10,25 @@ import { errorsIn, readChanges } from '../support/history.ts'
 import { createSender } from '../support/http.ts'
 import { findContradiction } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
-import { connectToMetrics, total } from '../support/metrics.ts'
 import { onServer } from '../support/on-server.ts'
-import { readPort, startProgram } from '../support/program.ts'
 import { trigger } from '../support/triggers.ts'
 
-// To turn the history on takes eight seconds, in which nothing happens.
-t.jobs = 4
+/** Turns the history on, as the command does, which then waits for servers. */
+const turnOn = (url: string): Promise<void> => inTransaction({ url }, startRecording)
 
 const history = (t: Test, url: string, command: string): Promise<string> =>
   succeed(t, url, `history ${command}`)
 
-t.test('every acknowledged update of two processes is recorded once, and pets have no gap', async (t) => {
+t.test('every acknowledged update of two services is recorded once, and pets have no gap', async (t) => {
   const serverRole = await testRole(t)
   const database = await testDatabase(t)
   await succeed(t, database.url, `migrate up --server-role ${serverRole.name}`)
   const pets = [1, 2, 3, 4, 5]
   await addMany(database, pets.length, 'available')
   const key = await addKey(database, 'billing')
-  await history(t, database.url, 'on')
-  const env = { DATABASE_URL: serverRole.toUrl(database.url), PORT: '0' }
-  const servers = await Promise.all([1, 2].map(() => startProgram(t, 'server', { env })))
-  const load = startLoad(t, { ports: await Promise.all(servers.map(readPort)), key, clients: 64, pets })
+  await turnOn(database.url)
+  const services = await Promise.all([1, 2].map(() => startApp(t, serverRole.toUrl(database.url))))
+  const load = startLoad(t, { ports: services.map(({ port }) => port), key, clients: 64, pets })
   const sql = (async () => {
     // Locked in the order in which the servers update them: in any other, PostgreSQL could end one of both as a deadlock.
     const all = 'SELECT pet_id FROM inventory ORDER BY pet_id FOR UPDATE'
@@ -57,7 +55,7 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
 
 t.test('changes are listed by pet, time and caller, as a table and as JSON', async (t) => {
   const database = await testDatabase(t, { entries: ['9223372036854775807,5,available'] })
-  await history(t, database.url, 'on')
+  await turnOn(database.url)
   await database.query(`UPDATE inventory SET quantity = 0; UPDATE inventory SET quantity = quantity;
     INSERT INTO inventory VALUES (2, 7, 'sold'); DELETE FROM inventory WHERE pet_id = 2; UPDATE inventory SET pet_id = 3;
     TRUNCATE inventory`)
@@ -88,7 +86,7 @@ t.test('changes are listed by pet, time and caller, as a table and as JSON', asy
 
 t.test('a change of any field of an entry is recorded', async (t) => {
   const database = await testDatabase(t, { entries: ['1,5,available'] })
-  await history(t, database.url, 'on')
+  await turnOn(database.url)
   for (const { field, column, values } of valueColumns) {
     await database.query(`UPDATE inventory SET ${column} = '${values?.at(-1) ?? 7}'`)
     const changes = await readChanges(t, database.url)
@@ -99,7 +97,7 @@ t.test('a change of any field of an entry is recorded', async (t) => {
 
 t.test('a role that names callers itself forges no line, and is shown', async (t) => {
   const database = await testDatabase(t, { entries: ['1,5,sold'] })
-  await history(t, database.url, 'on')
+  await turnOn(database.url)
   const [{ role } = {}] = await database.query('SELECT session_user AS role')
   const forged = [['a\nb'], ['a', 'role x (y)'], ['a', 'ab', '\u001b[2J\u202e'], ['ä'], [['a']], 'a']
   const named = ['a', 'ab', 'r.1']
@@ -118,7 +116,7 @@ t.test('a role that names callers itself forges no line, and is shown', async (t
 
 t.test('prune deletes all that is older, and says how much, also if it is interrupted', async (t) => {
   const database = await testDatabase(t)
-  await history(t, database.url, 'on')
+  await turnOn(database.url)
   await addMany(database, 15_000)
   for (const ids of ['<= 7500', '> 7500'])
     await database.query(`UPDATE inventory SET quantity = 1 WHERE pet_id ${ids}`)
@@ -160,7 +158,7 @@ t.test('prune deletes no younger change of a history with partitions or an archi
 
 t.test('off leaves no trigger behind, and writers are not recorded', async (t) => {
   const database = await testDatabase(t)
-  await history(t, database.url, 'on')
+  await turnOn(database.url)
   const open = await database.hold("INSERT INTO inventory VALUES (1, 1, 'sold')", 'COMMIT')
   const refused = await inventory(t, database.url, 'history off')
   t.match(refused, { code: 1, stderr: /canceling statement due to lock timeout/ })
@@ -182,7 +180,7 @@ t.test('operators read the history, and only the owner of the tables can change 
   const url = operator.toUrl(database.url)
   const roles = `--server-role ${server.name} --operator-role ${operator.name}`
   await succeed(t, database.url, `migrate up ${roles}`)
-  await history(t, database.url, 'on')
+  await turnOn(database.url)
   await addMany(database, 1)
   t.equal((await readChanges(t, url)).length, 1)
   for (const command of ['history on', 'history off', 'history prune --keep 1d'])
@@ -202,9 +200,7 @@ t.test('once on has ended, every update of a server names its key, and lists sta
   const isOn = "EXISTS (SELECT FROM pg_trigger WHERE tgname = 'inventory_history_update')"
   await database.query(trigger(`IF ${isOn} THEN PERFORM pg_sleep(4); END IF`))
   const key = await addKey(database, 'ops')
-  const env = { DATABASE_URL: database.url, PORT: '0', METRICS_PORT: '0' }
-  const server = await startProgram(t, 'server', { env })
-  const port = await readPort(server)
+  const { port, metric } = await startApp(t, database.url)
   const load = startLoad(t, { ports: [port], key, clients: 1, pets: [1] })
   await load.next('update', 'success')
   await history(t, database.url, 'on')
@@ -215,8 +211,7 @@ t.test('once on has ended, every update of a server names its key, and lists sta
   await load.stop()
   t.equal(await unnamed(), before)
   t.equal(findContradiction(load.readHistory(1), 0), undefined)
-  const { scrape } = await connectToMetrics(server)
-  const cached = async () => total(await scrape(), 'inventory_lists_total', { result: 'unchanged' })
+  const cached = () => metric('inventory_lists_total', { result: 'unchanged' })
   const list = createSender(port, { authorization: `Bearer ${key}` })
   const cachedBefore = await cached()
   await eventually('an unchanged list', async () => {
@@ -235,7 +230,7 @@ t.test('the triggers of the history are known by their function, not by their na
   t.match(await run('history on'), { code: 1, stderr: refusal })
   t.match(await run('history'), { code: 3, stderr: /the history is off/ })
   await database.query('ALTER TRIGGER inventory_history_update ON inventory RENAME TO own')
-  await inTransaction({ url: database.url }, startRecording)
+  await turnOn(database.url)
   await database.query('ALTER TRIGGER inventory_history_update ON inventory RENAME TO renamed')
   t.match(await run('history'), { code: 0 })
   t.match(await run('history off'), { code: 0 })
