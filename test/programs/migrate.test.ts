@@ -1,13 +1,12 @@
-import { rename, writeFile } from 'node:fs/promises'
+import { cp, rename, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { knownMigrations } from '../../src/database/migrations.ts'
-import { runCommand, startCommand } from '../support/command.ts'
+import { inventory } from '../support/command.ts'
 import { type TestDatabase, testDatabase, testRole } from '../support/database.ts'
-import { copyPackage, type Outcome } from '../support/program.ts'
+import { run as runProgram, temporaryFolder } from '../support/program.ts'
 
-const run = (t: Test, url: string, command: string) =>
-  runCommand(t, `migrate ${command}`, { env: { DATABASE_URL: url } })
+const run = (t: Test, url: string, command: string) => inventory(t, url, `migrate ${command}`)
 
 /** Everything that migrations make, as text: columns, constraints and indexes. */
 async function readSchema(database: TestDatabase): Promise<unknown> {
@@ -93,23 +92,24 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
 
 t.test('a migration of the operator that is newer than one of the next version is renamed', async (t) => {
   const database = await testDatabase(t)
-  const folder = await copyPackage(t)
-  const toFile = (name: string): string => path.join(folder, 'migrations', `${name}.sql`)
-  const add = (name: string): Promise<void> =>
-    writeFile(toFile(name), '-- Up Migration\nSELECT;\n\n-- Down Migration\nSELECT;\n')
-  const programs = path.join(folder, 'dist')
-  const migrate = async (command: string): Promise<Outcome> =>
-    (await startCommand(t, database.url, `migrate ${command}`, { programs })).ended
   const [own, next, renamed] = ['29990101000000000_own', '29980101000000000_next', '29970101000000000_own']
-  await add(own)
-  t.match(await migrate('up'), { code: 0, stdout: `Applied ${own}\n` })
-  await add(next)
-  const stderr = `Not run migration ${next} is preceding already run migration ${own}; nothing was changed.\n`
-  for (const command of ['up', 'down --yes']) t.match(await migrate(command), { code: 1, stderr }, command)
+  // The command line as it ships, with migrations that this version does not have.
+  const folder = await temporaryFolder(t)
+  for (const [name, copy = name] of [['.test-build/src', 'dist'], ['migrations'], ['package.json']] as const)
+    await cp(name, path.join(folder, copy), { recursive: true })
+  await symlink(path.resolve('node_modules'), path.join(folder, 'node_modules'))
+  const toFile = (name: string): string => path.join(folder, 'migrations', `${name}.sql`)
+  for (const name of [own, next])
+    await writeFile(toFile(name), '-- Up Migration\nSELECT;\n\n-- Down Migration\nSELECT;\n')
+  const args = [path.join(folder, 'dist', 'cli.js'), 'migrate', 'up']
+  const up = () => runProgram(t, process.execPath, args, { env: { DATABASE_URL: database.url } }).ended
 
+  await database.query(`INSERT INTO pgmigrations (name, run_on) VALUES ('${own}', now())`)
+  const stderr = `Not run migration ${next} is preceding already run migration ${own}; nothing was changed.\n`
+  t.match(await up(), { code: 1, stderr })
   await rename(toFile(own), toFile(renamed))
   await database.query(`UPDATE pgmigrations SET name = '${renamed}' WHERE name = '${own}'`)
-  t.match(await migrate('up'), { code: 0, stdout: `Applied ${next}\n`, stderr: '' })
+  t.match(await up(), { code: 0, stdout: `Applied ${next}\n`, stderr: '' })
 })
 
 t.test('the table of another program that uses node-pg-migrate is left alone', async (t) => {

@@ -1,17 +1,14 @@
 import { type SpawnOptions, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, cp, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { Agent } from 'node:http'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { createSender, type Send } from './http.ts'
 
-/** The folder of the programs, which are compiled with the tests. */
-const compiled = path.resolve('.test-build/src')
-
-export const programFile = (name: 'server' | 'cli', folder = compiled): string =>
-  path.join(folder, `${name}.js`)
+/** Where a program is, compiled with the tests. */
+export const programFile = (name: 'server' | 'cli'): string => path.resolve(`.test-build/src/${name}.js`)
 
 /** A warning of Node, which a program must not print beside its own lines. */
 export const NODE_WARNING = /^\(node:\d+\) .*Warning: .*$/m
@@ -33,8 +30,6 @@ export interface ProgramOptions {
   readonly cwd?: string
   /** What it reads on standard input; undefined for an empty one, null for one that stays open. */
   readonly input?: string | Buffer | null | undefined
-  /** The folder of the built programs, for a copy with other files beside it. */
-  readonly programs?: string
 }
 
 /**
@@ -44,9 +39,9 @@ export interface ProgramOptions {
 export async function startProgram(
   t: Test,
   name: 'server' | 'cli',
-  { args = [], env = {}, cwd, input, programs }: ProgramOptions = {},
+  { args = [], env = {}, cwd, input }: ProgramOptions = {},
 ): Promise<Program> {
-  return run(t, process.execPath, [programFile(name, programs), ...args], {
+  return run(t, process.execPath, [programFile(name), ...args], {
     cwd: cwd ?? (await temporaryFolder(t)),
     env: { PATH: process.env['PATH'] ?? '', ...env },
     input,
@@ -107,16 +102,6 @@ export async function temporaryFolder(
   await chmod(folder, 0o755)
   t.teardown(() => rm(folder, { recursive: true, force: true }))
   for (const [name, content] of Object.entries(files)) await writeFile(path.join(folder, name), content)
-  return folder
-}
-
-/** Copies the programs as they ship into a folder, in which a test can change the migrations. Returns the folder. */
-export async function copyPackage(t: Pick<Test, 'teardown'>): Promise<string> {
-  const folder = await temporaryFolder(t)
-  await cp(compiled, path.join(folder, 'dist'), { recursive: true })
-  await cp('migrations', path.join(folder, 'migrations'), { recursive: true })
-  await cp('package.json', path.join(folder, 'package.json'))
-  await symlink(path.resolve('node_modules'), path.join(folder, 'node_modules'))
   return folder
 }
 
