@@ -45,7 +45,7 @@ t.test('wrong usage has exit code 2, and an unknown name gets the nearest one', 
 
 t.test('blanks at the beginning of a line of .env mean nothing, but in a value in quotes', async (t) => {
   const address = 'DATABASE_URL=postgres://nobody@127.0.0.1:1/x\n'
-  const run = async (text: string): Promise<string> =>
+  const run = async (text: string | Buffer): Promise<string> =>
     (await runCommand(t, 'keys list', { cwd: await temporaryFolder(t, { '.env': text }) })).stderr
   for (const before of [' ', '\t', '  # a comment, "quoted', ' \r', ' \n \t\n', '\uFEFF', 'A="1\n 2"\n ']) {
     for (const blanks of ['', ' ', '\texport\t']) {
@@ -53,6 +53,8 @@ t.test('blanks at the beginning of a line of .env mean nothing, but in a value i
       t.match(await run(text), /ECONNREFUSED.*DATABASE_URL/, JSON.stringify(text))
     }
   }
+  const utf16 = Buffer.from('\uFEFFPORT=http\r\n', 'utf16le')
+  t.match(await run(utf16), /^inventory: \.env cannot be read: The encoded data was not valid[^\n]*\n$/)
   t.match(await run(' NODE_ENV="a\n\n  # b\n\tc=d "\n'), /, not "a\\n\\n {2}# b\\n\\tc=d"\n$/)
 })
 

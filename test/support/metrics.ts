@@ -36,5 +36,9 @@ export const total = (...asked: Parameters<typeof findSamples>): number =>
 export async function connectToMetrics(server: Program) {
   const [, port] = await server.output(/metrics at http:\/\/[^:]+:(\d+)\/metrics/)
   const send = createSender(Number(port))
-  return { send, scrape: async (): Promise<Sample[]> => parseSamples((await send('GET', '/metrics')).text) }
+  return {
+    port: Number(port),
+    send,
+    scrape: async (): Promise<Sample[]> => parseSamples((await send('GET', '/metrics')).text),
+  }
 }
