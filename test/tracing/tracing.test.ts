@@ -1,12 +1,16 @@
+import { createServer, type IncomingHttpHeaders } from 'node:http'
 import { inspect } from 'node:util'
 import { SpanKind, SpanStatusCode } from '@opentelemetry/api'
 import { InMemorySpanExporter, type ReadableSpan } from '@opentelemetry/sdk-trace-base'
 import { pino } from 'pino'
 import t from 'tap'
 import { startTracing } from '../../src/tracing/tracing.ts'
+import { tracingSettings } from '../../src/tracing/variables.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
+import { listen } from '../support/ports.ts'
+import { startServer } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 
 const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
@@ -36,6 +40,50 @@ const statements = () => exporter.getFinishedSpans().filter(({ kind }) => kind =
 const ofTrace = (trace: string) => ({ traceparent: `00-${trace}-${parentSpanId}-01` })
 
 t.beforeEach(() => exporter.reset())
+
+t.test('traces only where the variables of OpenTelemetry ask for it', async (t) => {
+  const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }
+  for (const [expected, env] of [
+    [false, {}],
+    [true, endpoint],
+    [true, { OTEL_TRACES_EXPORTER: 'otlp' }],
+    [true, { OTEL_TRACES_EXPORTER: 'console, otlp' }],
+    [false, { ...endpoint, OTEL_TRACES_EXPORTER: 'console' }],
+    [true, { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'http://collector:4318' }],
+    [true, { ...endpoint, OTEL_SDK_DISABLED: 'false', OTEL_TRACES_EXPORTER: '' }],
+    [false, { ...endpoint, OTEL_SDK_DISABLED: 'TRUE' }],
+    [false, { ...endpoint, OTEL_TRACES_EXPORTER: 'none' }],
+    [false, { OTEL_EXPORTER_OTLP_ENDPOINT: ' ' }],
+  ] as const)
+    t.equal(tracingSettings(env).isEnabled, expected, JSON.stringify(env))
+})
+
+t.test('what the exporter would drop is an error that names the variable, and not its value', async (t) => {
+  const addresses = ['secret:4318', '10.0.0.5:4318', 'grpc://secret', 'http://secret ', 'http://:1']
+  const headers = ['secret', 'a=', '=secret', 'a=b,secret', 'a=%zz', 'a=1;secret', 'a b=c', 'a=%0A']
+  for (const prefix of ['OTEL_EXPORTER_OTLP_', 'OTEL_EXPORTER_OTLP_TRACES_']) {
+    for (const [suffix, expected, values] of [
+      ['ENDPOINT', 'an address', addresses],
+      ['HEADERS', '.* name=value', headers],
+    ] as const) {
+      const name = `${prefix}${suffix}`
+      for (const value of values) {
+        const { errors } = tracingSettings({ OTEL_TRACES_EXPORTER: 'otlp', [name]: value })
+        t.match(errors, [new RegExp(`^${name} must be ${expected}`)], value)
+        t.equal(errors.length, 1, value)
+        t.notMatch(errors.join(), 'secret', value)
+        t.strictSame(tracingSettings({ OTEL_TRACES_EXPORTER: 'none', [name]: value }).errors, [])
+      }
+    }
+    const usable = {
+      OTEL_TRACES_EXPORTER: 'otlp',
+      [`${prefix}ENDPOINT`]: 'https://user:password@[::1]:4318/otlp',
+      [`${prefix}HEADERS`]: 'authorization=Basic%20eA==, x-tenant = shop 7 ,',
+      [`${prefix}PROTOCOL`]: 'grpc',
+    }
+    t.strictSame(tracingSettings(usable), { isEnabled: true, errors: [] })
+  }
+})
 
 t.test('a request goes on in the trace of its caller, and its statement and log lines with it', async (t) => {
   await update('1?token=hidden', 5, ofTrace(traceId))
@@ -123,3 +171,34 @@ t.test('a request that the database fails is a failed span', async (t) => {
   const failed = { status: { code: SpanStatusCode.ERROR }, attributes }
   t.match(await received('GET /v1/inventory'), [failed])
 })
+
+t.test(
+  'the standard variables say where to, as what and how many, and no stop waits for an answer',
+  async (t) => {
+    const exports: { readonly headers: IncomingHttpHeaders; readonly text: string }[] = []
+    const collector = createServer(async (request) => {
+      exports.push({
+        headers: request.headers,
+        text: Buffer.concat(await request.toArray()).toString('latin1'),
+      })
+    })
+    const server = await startServer(t, {
+      DATABASE_URL: (await testDatabase(t)).url,
+      OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${await listen(t, collector)}`,
+      OTEL_EXPORTER_OTLP_HEADERS: 'x-tenant=shop',
+      OTEL_SERVICE_NAME: 'stock',
+      OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test-place,service.instance.id=own-name',
+      OTEL_TRACES_SAMPLER: 'parentbased_always_off',
+      // Nothing is sent before the stop.
+      OTEL_BSP_SCHEDULE_DELAY: '60000',
+    })
+    await server.send('GET', '/v1/inventory')
+    await server.send('GET', '/v1/inventory?secret=in-the-query', { headers: ofTrace(traceId) })
+    t.equal((await server.stop()).code, 0)
+    t.match(exports, [{ headers: { 'x-tenant': 'shop', 'content-type': 'application/x-protobuf' } }])
+    const text = exports.map((sent) => sent.text).join('')
+    for (const sent of ['stock', 'test-place', 'own-name']) t.match(text, sent)
+    t.equal(text.split('GET /v1/inventory').length, 2, 'only the one that its caller has sampled')
+    for (const hidden of [apiKey, 'in-the-query']) t.notMatch(text, hidden)
+  },
+)
