@@ -188,23 +188,25 @@ t.test('imports wait for each other and for other changes, at every isolation le
 })
 
 t.test('a file that grows or changes during its import is refused', async (t) => {
+  const database = await testDatabase(t, { entries: ['1,9,sold'] })
   const cwd = await temporaryFolder(t)
   const file = path.join(cwd, 'stock.csv')
-  for (const [command, change] of [
-    ['import stock.csv', () => appendFile(file, '3,1\n')],
-    ['import stock.csv --dry-run', () => writeFile(file, 'petId,quantity\n1,6\n')],
-    ['import - <stock.csv', () => utimes(file, 0, 0)],
+  const input = (options: string) => inventory(t, database.url, `import stock.csv ${options}`, { cwd })
+  const env = { DATABASE_URL: database.url }
+  for (const [run, change] of [
+    [() => input(''), () => appendFile(file, '3,1\n')],
+    [() => input('--dry-run'), () => writeFile(file, 'petId,quantity\n1,6\n')],
+    [() => runBash(t, 'inventory import - <stock.csv', { cwd, env }), () => utimes(file, 0, 0)],
   ] as const) {
-    const database = await testDatabase(t, { entries: ['1,9,sold'] })
     await writeFile(file, 'petId,quantity\n1,5\n')
     const release = await database.hold('SELECT FROM inventory FOR UPDATE')
-    const ended = runBash(t, `inventory ${command}`, { cwd, env: { DATABASE_URL: database.url } })
+    const ended = run()
     await waitForLocks(database)
     await change()
     await release()
     const stderr = / changed during the import, so it may be incomplete; nothing was changed\n$/
-    t.match(await ended, { code: 3, stdout: '', stderr }, command)
-    t.equal(await readStock(database), '1,9,sold', command)
+    t.match(await ended, { code: 3, stdout: '', stderr }, String(change))
+    t.equal(await readStock(database), '1,9,sold', String(change))
   }
 })
 
@@ -229,6 +231,7 @@ t.test('an import that the table does not have as the file says is refused', asy
   const clamp = "UPDATE inventory SET quantity = 4 WHERE quantity = 5 AND status = 'sold'"
   const add = "INSERT INTO inventory VALUES (8, 1, 'sold') ON CONFLICT DO NOTHING"
   const before = '1,5,available\n2,9,available\n3,9,sold\n7,9,sold'
+  const database = await testDatabase(t)
   for (const [code, wrong, options = ''] of [
     [trigger(skip, on('BEFORE INSERT OR UPDATE')), '2, such as petId 3, 100'],
     [trigger("NEW.status := 'sold'"), ''],
@@ -238,8 +241,8 @@ t.test('an import that the table does not have as the file says is refused', asy
     [trigger('RETURN NULL', on('BEFORE DELETE')), '1, such as petId 7', replace],
     [trigger(add, on('AFTER INSERT')), '1, such as petId 8', replace],
   ] as const) {
-    const database = await testDatabase(t)
-    await load(t, database.url, `petId,quantity,status\n${before}`)
+    await database.query('DROP FUNCTION IF EXISTS act CASCADE')
+    await load(t, database.url, `petId,quantity,status\n${before}`, replace)
     await database.query(code)
     for (const more of ['--dry-run', '']) {
       const outcome = await load(t, database.url, csv, `${options} ${more}`)
