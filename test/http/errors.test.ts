@@ -1,5 +1,5 @@
 import t from 'tap'
-import { startApp, startService } from '../support/app.ts'
+import { startService } from '../support/app.ts'
 import { type Answer, isError, json } from '../support/http.ts'
 import { trigger } from '../support/triggers.ts'
 
@@ -77,10 +77,4 @@ t.test('a 500 has no details, and the log has them under the same id', async (t)
   const line = log.find(({ msg }) => msg === 'request failed')
   t.equal(line?.['requestId'], 'the-failing-one')
   t.match(JSON.stringify(line?.['err']), /a secret of the table/)
-})
-
-t.test('while the database is away, the code of an update says that nothing was changed', async (t) => {
-  const { send, update } = await startApp(t, 'postgres://nobody@127.0.0.1:1/nothing')
-  isError(t, await send('GET', '/v1/inventory'), 503, 'service_unavailable')
-  isError(t, await update(1, 5), 503, 'nothing_changed')
 })

@@ -3,6 +3,8 @@ import { setTimeout } from 'node:timers/promises'
 import fc from 'fast-check'
 import { LosslessNumber, parse } from 'lossless-json'
 import t from 'tap'
+import { ApiError } from '../../src/contract/api-error.ts'
+import { entityTags } from '../../src/contract/entity-tag.ts'
 import { INT64_MAX, INT64_MIN } from '../../src/contract/int64.ts'
 import { startService } from '../support/app.ts'
 import { json } from '../support/http.ts'
@@ -144,6 +146,14 @@ t.test('any bytes, header lines and pieces of requests get responses of the inte
     }
   })
   t.ok([before, '5'].includes(await quantity()))
+})
+
+t.test('a header full of spaces takes linear time', async (t) => {
+  // With quadratic time, this would take hours.
+  const spaces = ' '.repeat(1_000_000)
+  for (const header of [`"a",${spaces}x`, `"a"${spaces}x`])
+    t.throws(() => entityTags({ 'if-match': header }, 'If-Match'), ApiError)
+  t.strictSame(entityTags({ 'if-match': `${spaces}"a"${spaces},${spaces}` }, 'If-Match'), ['a'])
 })
 
 t.test('a log line stays one line, whatever is sent', async (t) => {
