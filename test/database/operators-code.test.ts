@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { startApp, startService } from '../support/app.ts'
 import { inventory } from '../support/command.ts'
@@ -74,6 +75,44 @@ t.test('an ERROR of a trigger concerns its own update, whatever its SQLSTATE', a
   const closed = before.filter((pid) => !after.includes(pid))
   t.ok(closed.length <= 1, 'no connection was replaced, but the one of the probe after five seconds')
   t.notMatch(JSON.stringify(log), /renewed|lost/)
+})
+
+const CONNECTIONS = 4
+
+/** Triggers whose sessions remember something, and statements after which that is wrong. */
+const outdated = {
+  'the plan of a function': [
+    `DECLARE most record; BEGIN SELECT quantity INTO most FROM limits; IF NEW.quantity > most.quantity THEN RETURN NULL; END IF; END`,
+    'ALTER TABLE limits ALTER quantity TYPE bigint',
+  ],
+  'a setting': ["PERFORM set_config('search_path', 'pg_temp', false)", 'DROP TRIGGER act ON inventory'],
+} as const
+
+t.test('a session that remembers what is outdated fails once, also beside other errors', async (t) => {
+  const env = { DATABASE_POOL_SIZE: String(CONNECTIONS + 1) }
+  const { database, update, updateAll } = await startService(t, 20, { env })
+  await database.query(`CREATE TABLE limits AS SELECT 99 AS quantity; CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM missing(); END $$; CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 20)
+    EXECUTE FUNCTION fail()`)
+  await updateAll(19, 1)
+  for (const [what, [code, change]] of Object.entries(outdated)) {
+    await database.query(`DROP FUNCTION IF EXISTS act CASCADE; ${trigger(code)}`)
+    await Promise.all([updateAll(19, 2), update(20, 1)])
+    // Younger connections stay.
+    await setTimeout(1100)
+    await database.query(change)
+    const statuses: number[] = []
+    for (let round = 0; round < 20; round++) {
+      const [answers, failing] = await Promise.all([updateAll(19, round), update(20, 1)])
+      t.not(failing.status, 200)
+      statuses.push(...answers.map(({ status }) => status))
+    }
+    const failures = statuses.filter((status) => status !== 200)
+    t.ok(
+      failures.length <= CONNECTIONS,
+      `${what}: ${failures.length} of ${statuses.length} failed: ${failures}`,
+    )
+  }
 })
 
 t.test(

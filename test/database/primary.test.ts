@@ -20,7 +20,7 @@ t.beforeEach(async () => {
   }
 })
 
-const listOf = (quantity: number): string => `[{"petId":1,"quantity":${quantity},"status":"available"}]`
+const toList = (quantity: number): string => `[{"petId":1,"quantity":${quantity},"status":"available"}]`
 
 /** Ends the connections whose last statement was an update; those for lists and for the probe stay. */
 const END_UPDATERS = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -33,7 +33,7 @@ async function settings(server: OwnServer, ...statements: string[]): Promise<voi
 t.test('a server that becomes read-only is not served from, until it takes writes', async (t) => {
   const { send, update } = await startApp(t, one.url)
   t.equal((await update(1, 2)).status, 200)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
+  t.equal((await send('GET', '/v1/inventory')).text, toList(2))
 
   await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
   await eventually('an update to fail', async () => (await update(1, 3)).status === 503)
@@ -48,15 +48,15 @@ t.test('a server that becomes read-only is not served from, until it takes write
 
   await settings(one, 'ALTER SYSTEM RESET default_transaction_read_only')
   await eventually('an update', async () => (await update(1, 4)).status === 200)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(4))
-  await eventually('a list', async () => (await sendLater('GET', '/v1/inventory')).text === listOf(4))
+  t.equal((await send('GET', '/v1/inventory')).text, toList(4))
+  await eventually('a list', async () => (await sendLater('GET', '/v1/inventory')).text === toList(4))
   await eventually('the service to be ready', async () => (await send('GET', '/readyz')).status === 200)
 })
 
 t.test('a list that is under way on one server when updates move to another is not answered', async (t) => {
   const address = await startRelay(t, one.url)
   const { send, update } = await startApp(t, address.url)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
+  t.equal((await send('GET', '/v1/inventory')).text, toList(1))
   t.equal((await update(1, 2)).status, 200)
 
   const release = await hold(t, one.superuserUrl, 'LOCK TABLE inventory')
@@ -70,8 +70,8 @@ t.test('a list that is under way on one server when updates move to another is n
   await release()
   const answer = await waiting
   // Read again from the other server, before or after the update.
-  if (answer.status !== 503) t.ok([listOf(10), listOf(11)].includes(answer.text), answer.text)
-  t.equal((await late).text, listOf(11), 'one that was asked for later, and waited for the first')
+  if (answer.status !== 503) t.ok([toList(10), toList(11)].includes(answer.text), answer.text)
+  t.equal((await late).text, toList(11), 'one that was asked for later, and waited for the first')
 })
 
 t.test('a former primary is not served from, until the newer one is back', async (t) => {
@@ -85,7 +85,7 @@ t.test('a former primary is not served from, until the newer one is back', async
   })
   const { send, update, log } = await startApp(t, address.url)
   t.equal((await update(1, 2)).status, 200)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
+  t.equal((await send('GET', '/v1/inventory')).text, toList(2))
   timeline = 1
   address.cut()
   t.equal((await update(1, 3)).status, 503)
@@ -93,12 +93,12 @@ t.test('a former primary is not served from, until the newer one is back', async
   t.match(JSON.stringify(log), /a former primary: it is on timeline 1, and timeline 2 was in use since/)
   timeline = 2
   await eventually('an update', async () => (await update(1, 4)).status === 200)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(4))
+  t.equal((await send('GET', '/v1/inventory')).text, toList(4))
 })
 
 t.test('a list is not read from a server that has become read-only', async (t) => {
   const { send } = await startApp(t, one.url)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
+  t.equal((await send('GET', '/v1/inventory')).text, toList(1))
   await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
   await eventually('a list to fail', async () => (await send('GET', '/v1/inventory')).status === 503)
 })

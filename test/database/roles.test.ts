@@ -9,33 +9,27 @@ import { onServer } from '../support/on-server.ts'
 import { startRelay } from '../support/relay.ts'
 import { reachable } from './reachable.ts'
 
-/** A database with both roles, made by the statements of the documentation and the command that it names. */
-async function setUp(t: Test) {
-  const [server, operator] = [await testRole(t), await testRole(t)]
-  const database = await testDatabase(t)
-  await database.query(
-    (await rolesSql())
-      .replaceAll(/^CREATE ROLE.*$/gm, '')
-      .replaceAll('inventory_server', server.name)
-      .replaceAll('inventory_operator', operator.name)
-      .replaceAll('DATABASE inventory', `DATABASE ${database.name}`),
-  )
-  const grant = () =>
-    succeed(t, database.url, `migrate up --server-role ${server.name} --operator-role ${operator.name}`)
-  t.match(await grant(), `Granted the role "${server.name}" what `)
-  return { database, server, operator, grant }
-}
-
 /** The statements that create the roles. */
-function rolesSql(): Promise<string> {
-  return readFile('ops/roles.sql', 'utf8')
-}
+const rolesSql = await readFile('ops/roles.sql', 'utf8')
+
+/** A database with both roles, made by the statements of the documentation and the command that it names. */
+const [server, operator] = [await testRole(t), await testRole(t)]
+const database = await testDatabase(t)
+await database.query(
+  rolesSql
+    .replaceAll(/^CREATE ROLE.*$/gm, '')
+    .replaceAll('inventory_server', server.name)
+    .replaceAll('inventory_operator', operator.name)
+    .replaceAll('DATABASE inventory', `DATABASE ${database.name}`),
+)
+const grant = () =>
+  succeed(t, database.url, `migrate up --server-role ${server.name} --operator-role ${operator.name}`)
+t.match(await grant(), `Granted the role "${server.name}" what `)
 
 const migrateUp = (t: Test, url: string, serverRole: string) =>
   inventory(t, url, ['migrate', 'up', '--server-role', serverRole])
 
 t.test("the catalogs show that the server's role can do nothing else", async (t) => {
-  const { database, server } = await setUp(t)
   await database.query('CREATE TABLE orders (id bigserial)')
   t.strictSame(await reachable(server.toUrl(database.url)), [
     'CONNECT on the database',
@@ -55,10 +49,10 @@ t.test("the catalogs show that the server's role can do nothing else", async (t)
   const { send } = await startApp(t, server.toUrl(database.url))
   const text = /The database role lacks a privilege: permission denied for table inventory\. Run /
   t.match(await send('GET', '/readyz'), { status: 503, text }, 'columns are not enough')
+  await grant()
 })
 
 t.test('readiness plans every statement of requests', async (t) => {
-  const { database, server } = await setUp(t)
   await addMany(database, 3)
   const key = await addKey(database, 'stored')
   const planned = new Set<string>()
@@ -92,7 +86,6 @@ t.test('readiness plans every statement of requests', async (t) => {
 })
 
 t.test("the operators' role can run every command but migrations, and can do nothing else", async (t) => {
-  const { database, operator } = await setUp(t)
   const env = { OPERATOR_DATABASE_URL: operator.toUrl(database.url), NODE_ENV: 'production' }
   const keys = ['create --name ops', 'rotate ops', 'list', 'revoke ops'].map((words) => `keys ${words}`)
   const replace = 'import - --rows 1 --allow-removals --mode replace'
@@ -123,7 +116,7 @@ t.test("the operators' role can run every command but migrations, and can do not
 
 t.test('docker compose does to the roles what ops/roles.sql does', async (t) => {
   const compose = (await readFile('docker-compose.yml', 'utf8')).replaceAll(/\s+/g, ' ')
-  const statements = (await rolesSql()).split(';\n').filter((text) => /^(REVOKE|ALTER)/.test(text))
+  const statements = rolesSql.split(';\n').filter((text) => /^(REVOKE|ALTER)/.test(text))
   for (const statement of statements) t.match(compose, statement.replaceAll(/\s+/g, ' '))
 })
 
@@ -148,7 +141,6 @@ t.test("the time limits of the server's role are those of requests", async (t) =
 })
 
 t.test('a role without a privilege on the schema is told so, until it is granted', async (t) => {
-  const { database, server, operator, grant } = await setUp(t)
   await database.query('CREATE SCHEMA "my shop"')
   for (const table of ['inventory', 'api_keys', 'pgmigrations', 'inventory_history'])
     await database.query(`ALTER TABLE ${table} SET SCHEMA "my shop"`)
@@ -186,10 +178,9 @@ t.test('after a refused grant the migrations remain, and the next run grants', a
 })
 
 t.test('an owner of the tables who may not grant access to their database says so', async (t) => {
-  const { database, server, operator: owner } = await setUp(t)
-  await database.query(`CREATE SCHEMA shop AUTHORIZATION ${owner.name};
-    ALTER ROLE ${owner.name} IN DATABASE ${database.name} SET search_path = shop`)
-  const up = () => migrateUp(t, owner.toUrl(database.url), server.name)
+  await database.query(`CREATE SCHEMA shop AUTHORIZATION ${operator.name};
+    ALTER ROLE ${operator.name} IN DATABASE ${database.name} SET search_path = shop`)
+  const up = () => migrateUp(t, operator.toUrl(database.url), server.name)
   t.match(await up(), { code: 0 }, 'the role may connect already')
   await database.query(`REVOKE CONNECT ON DATABASE ${database.name} FROM ${server.name}`)
   t.match(await up(), { code: 1, stderr: /CONNECT on the database or .*; no privilege was changed/ })
