@@ -2,13 +2,11 @@ import { appendFile, utimes, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Readable } from 'node:stream'
 import t, { type Test } from 'tap'
-import { INT64_MAX, INT64_MIN } from '../../src/contract/int64.ts'
-import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { readLines } from '../../src/inventory/transfer/lines.ts'
-import { rowReader } from '../../src/inventory/transfer/rows.ts'
-import { inventory, runBash } from '../support/command.ts'
-import { addMany, readStock, testDatabase, waitForLocks } from '../support/database.ts'
-import { type Outcome, temporaryFolder } from '../support/program.ts'
+import { COUNT_ROWS } from '../../src/inventory/transfer/rows.ts'
+import { inventory, runBash, startCommand } from '../support/command.ts'
+import { readStock, testDatabase, waitForLocks, waitForSessions } from '../support/database.ts'
+import { type Outcome, run, temporaryFolder } from '../support/program.ts'
 import { AT_COMMIT, trigger } from '../support/triggers.ts'
 
 /** Imports a text as a file. */
@@ -112,6 +110,11 @@ t.test('every wrong line is reported with its number, and nothing is written', a
     [',,,'],
     ['3,5,Sold', /^status must be one of available, pending, sold, not "Sold"$/],
     ['y,-1,eaten', /^petId must be .*; quantity must be .*; status must be/],
+    ['9223372036854775808,5,sold', /^petId must be /],
+    ['3,2147483648,sold', quantity],
+    ['3,-0,sold', quantity],
+    ['007,5,sold', /^petId must be /],
+    ['3,５,sold', quantity],
     ['9,1', /^there must be 3 values, not 2$/],
     ['10,1,sold,', /^there must be 3 values, not 4$/],
     ['11,"1"2,sold', /^quantity must be .*, not "\\"1\\"2"$/],
@@ -142,36 +145,25 @@ t.test('every wrong line is reported with its number, and nothing is written', a
   t.equal(await readStock(database), '1,9,sold')
 })
 
-t.test('a petId and a quantity are plain decimal integers within the bounds of the API', async (t) => {
-  const words = `0 -0 5 007 -1 -5 00 -00 01 123456789 1234567890 2147483647 2147483648 1.000 12.0 1.5 1e2 1E2 0x10 0b1 0o7
-    9223372036854775807 9223372036854775808 -9223372036854775808 -9223372036854775809 1_000 1,000 +5 ５ ٥ NaN Infinity`
-  const readRow = rowReader('petId,quantity')
-  for (const text of [...words.split(/\s+/), ' 5', '5 ', '5\u00a0', '', '9'.repeat(5000)]) {
-    const value = /^(0|-?[1-9][0-9]*)$/.test(text) ? BigInt(text) : undefined
-    const isWithin = (min: bigint, max: bigint) => value !== undefined && min <= value && value <= max
-    t.equal('values' in readRow(`"${text}",1`), isWithin(INT64_MIN, INT64_MAX), `petId ${text}`)
-    t.equal('values' in readRow(`1,"${text}"`), isWithin(0n, BigInt(MAX_QUANTITY)), `quantity ${text}`)
-  }
-})
-
 t.test('mode replace removes more than a tenth of the entries only if that is allowed', async (t) => {
-  const database = await testDatabase(t)
-  for (const [removed, options, code, left] of [
-    [3, '', 5, 20],
-    [3, '--dry-run', 0, 20],
-    [2, '', 0, 18],
-    [20, '--allow-removals', 0, 0],
+  const database = await testDatabase(t, { entries: 20 })
+  for (const [kept, options, code, left] of [
+    [17, '', 5, 20],
+    [17, '--dry-run', 0, 20],
+    [18, '', 0, 18],
+    [0, '--allow-removals', 0, 0],
   ] as const) {
-    await database.query('TRUNCATE inventory')
-    await addMany(database, 20)
-    const kept = Array.from({ length: 20 - removed }, (_, index) => `${index + 1},9\n`)
-    const csv = `petId,quantity\n${kept.join('')}`
-    const outcome = await load(t, database.url, csv, `--mode replace ${options}`)
-    t.equal(outcome.code, code, outcome.stderr)
-    t.equal((await database.query('SELECT FROM inventory')).length, left, options)
+    const rows = Array.from({ length: kept }, (_, index) => `${index + 1},9\n`)
+    const outcome = await load(
+      t,
+      database.url,
+      `petId,quantity\n${rows.join('')}`,
+      `--mode replace ${options}`,
+    )
     const refusal =
-      'inventory: --mode replace would remove 3 of 20 entries; nothing was changed. To confirm, add --allow-removals.\n'
-    t.equal(outcome.stderr, code === 5 ? refusal : '', options)
+      '--mode replace would remove 3 of 20 entries; nothing was changed. To confirm, add --allow-removals'
+    t.match(outcome, { code, stderr: code === 5 ? `inventory: ${refusal}.\n` : /^$/ }, options)
+    t.equal((await database.query('SELECT FROM inventory')).length, left, options)
   }
 })
 
@@ -261,4 +253,70 @@ t.test('an error of PostgreSQL that nobody foresaw is a sentence, and so is a fo
   t.match(await load(t, database.url, 'petId,quantity\n1,5\n'), { code: 1, stderr })
   const folder = { code: 1, stderr: /^inventory: EISDIR: .*\.\n$/ }
   t.match(await inventory(t, database.url, 'import .'), folder)
+})
+
+const csv = 'petId,quantity,status\n1,5,available\n20,600,sold\n3,7,\n'
+
+/** Every pet that the whole input has but one, and two that it does not. */
+const before = '1,9,sold\n2,9,sold\n3,9,sold\n4,9,sold'
+
+const filled = (t: Test) => testDatabase(t, { entries: before.split('\n') })
+
+t.test('standard input is imported with the right number of rows, and no other pipe is', async (t) => {
+  const database = await filled(t)
+  // Google Sheets writes no end of the last line.
+  const options = {
+    cwd: await temporaryFolder(t, { 'stock.csv': csv.trimEnd() }),
+    env: { DATABASE_URL: database.url },
+  }
+  const bash = (line: string) => runBash(t, line, options)
+  for (const line of ['cat stock.csv | inventory import -', 'inventory import <(cat stock.csv)']) {
+    const stderr = /^inventory: Nothing was done, .*\n {2}awk 1 .* inventory import - --rows .*\n$/m
+    t.match(await bash(line), { code: 2, stderr }, line)
+  }
+  t.equal(await readStock(database), before)
+  const piped = `awk 1 stock.csv | inventory import - --rows "$(${COUNT_ROWS} stock.csv)"`
+  t.match(await bash(piped), { code: 0, stdout: '1 added, 2 changed, 0 unchanged\n' })
+  t.equal(await readStock(database), '1,5,available\n2,9,sold\n3,7,sold\n4,9,sold\n20,600,sold')
+  const unchanged = { code: 0, stdout: '0 added, 0 changed, 3 unchanged\n' }
+  t.match(await bash('inventory import - <stock.csv'), unchanged, 'a file ends where it ends')
+})
+
+t.test('the rows are counted as they are imported, however lines end', async (t) => {
+  const { url } = await filled(t)
+  const shell = (line: string, text: string) => run(t, 'sh', ['-c', line], { input: text }).ended
+  const importing = async (text: string) => {
+    const { stdout: rows } = await shell(COUNT_ROWS, text)
+    return inventory(t, url, `import - --rows ${rows.trim()}`, { input: (await shell('awk 1', text)).stdout })
+  }
+  for (const more of ['', '\n', ',,\n,,\n', '\r\n,,\r\n\n'])
+    t.match(await importing(`${csv}${more}`), { code: 0, stderr: '' }, JSON.stringify(more))
+})
+
+t.test('a pipe that is cut anywhere changes nothing', async (t) => {
+  const database = await filled(t)
+  const last = csv.lastIndexOf('\n', csv.length - 2) + 1
+  const importing = (input: string, rows: number, options = ''): Promise<Outcome> =>
+    inventory(t, database.url, `import - --rows ${rows} ${options}`, { input })
+  for (const [index, cut] of [0, 1, 7, 21, 22, 23, last, last + 1, last + 3, csv.length - 1].entries()) {
+    const mode = index % 2 === 0 ? 'upsert' : 'replace'
+    const outcome = await importing(csv.slice(0, cut), 3, `--allow-removals --mode ${mode}`)
+    t.match(outcome, { code: 3, stdout: '', stderr: /; nothing was changed\n$/ }, `${cut}`)
+  }
+  const open =
+    /^inventory: standard input does not end in a newline.*"awk 1 FILE", and count its rows with "awk /
+  t.match(await importing(csv.slice(0, -1), 3), { stderr: open })
+  const count =
+    /has 3 rows instead of the expected 2; count its rows with .*"iconv .*"tr .*; nothing was changed\n/
+  t.match(await importing(csv, 2), { code: 3, stderr: count })
+  t.equal(await readStock(database), before)
+})
+
+t.test('Ctrl-C ends an import that waits for its pipe', async (t) => {
+  const database = await filled(t)
+  const program = await startCommand(t, database.url, 'import - --rows 3', { input: null })
+  await waitForSessions(database, "query LIKE 'COPY%'")
+  program.process.kill('SIGINT')
+  t.match(await program.ended, { code: 130, stderr: /^inventory: interrupted; nothing was changed\n$/ })
+  await waitForSessions(database, "query LIKE 'COPY%'", 0)
 })
