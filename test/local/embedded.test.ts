@@ -40,6 +40,12 @@ t.test('a server that cannot be used ends, and the reason is named', async (t) =
   await rename(`${password}.right`, password)
 })
 
+t.test('a platform without its programs is named', async (t) => {
+  t.intercept(process, 'platform', { value: 'win32' })
+  const message = /^The embedded PostgreSQL is not .* available for win32-.*Set DATABASE_URL .* WSL 2/
+  await t.rejects(startEmbeddedServer(path.join(directory, 'other')), { message })
+})
+
 t.test('as root it changes the owner of nothing that its account can replace', { skip }, async (t) => {
   const { uid } = await stat(path.join(directory, 'data'))
   t.not(uid, 0)

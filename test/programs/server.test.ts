@@ -9,7 +9,6 @@ import { apiKey, startApp } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, createSender } from '../support/http.ts'
-import { startLogin } from '../support/login.ts'
 import { openUnread, updateRequest } from '../support/messages.ts'
 import { connectToMetrics } from '../support/metrics.ts'
 import { freePort } from '../support/ports.ts'
@@ -118,7 +117,7 @@ t.test('a log that cannot be written does not stop it', { skip: noFullDisk }, as
   const server = run(t, 'bash', words, { env })
   const list = (): Promise<Answer> => createSender(port, headers)('GET', '/v1/inventory')
   await eventually('the server to listen', () => list().catch(() => false as const))
-  for (let round = 0; round < 20; round++) t.equal((await list()).status, 200)
+  for (let round = 0; round < 5; round++) t.equal((await list()).status, 200)
   server.process.kill('SIGTERM')
   t.match(await server.ended, { code: 0 })
 })
@@ -131,16 +130,13 @@ t.test('a start that fails exits with 1 after one message', async (t) => {
 
 t.test('the message of a start that fails says what to do, without secrets', async (t) => {
   const { url } = await testDatabase(t)
-  const { host: scram } = await startLogin(t, 'scram-sha-256')
   const { url: lacking } = await startLackingServer(t, url, 'xmin')
   const wrongLogin = new URL(url)
   wrongLogin.username = 'nobody_here'
   wrongLogin.password = 'the-wrong-one'
   for (const [databaseUrl, message, env = {}] of [
-    [`${url}?ssl%1b[31m`, /, not ssl\\u001b\[31m$/m],
     [url, /^The service cannot listen: .* nowhere\.invalid\. Set HOST /, { HOST: 'nowhere.invalid' }],
     [`${url}?options=-c%20work_mem=x`, /refuses .*"work_mem".* Check DATABASE_URL/],
-    [`postgres://u@${scram}/db`, /refuses .* client password must be a string.* Check DATABASE_URL/],
     [lacking, /does not support .*: column entry.xmiq does not exist. See docs\/limits.md./],
     [wrongLogin.href, /^PostgreSQL refuses the connection: .*Check DATABASE_URL/],
   ] as const) {
