@@ -114,24 +114,20 @@ t.test('an infinite time, or one before Christ, concerns its own key only, and i
   const { database, keys, listed } = await setUp(t)
   await database.query("UPDATE pgmigrations SET run_on = 'infinity'")
   const rows = [
-    ['ordinary', 200, 'active', ''],
     ['for_ever', 200, 'active', "expires_at = 'infinity', created_at = '-infinity'"],
-    ['late', 200, 'active', "expires_at = '294276-12-31', created_at = '4714-11-24 BC'"],
     ['ending', 200, 'ending', "revoked_at = 'infinity'"],
-    ['over', 401, 'revoked', "revoked_at = '-infinity'"],
     ['past', 401, 'expired', "expires_at = '0044-03-15 BC', created_at = '-infinity'"],
   ] as const
   const { port, send } = await startApp(t, database.url)
   const made = await Promise.all(rows.map(async ([name]) => [name, await addKey(database, name)] as const))
   for (const [name, , , change] of rows)
-    if (change !== '') await database.query(`UPDATE api_keys SET ${change} WHERE name = '${name}'`)
+    await database.query(`UPDATE api_keys SET ${change} WHERE name = '${name}'`)
   t.equal((await send('GET', '/readyz')).status, 200)
   for (const [name, key] of made)
     t.equal(await list(port, key), rows.find((row) => row[0] === name)?.[1], name)
   t.strictSame(toStates(await listed()).sort(), rows.map(([, , state]) => state).sort())
   t.match(await keys('list'), { code: 0, stdout: /^for_ever +\w+ +active +-infinity +infinity /m })
-  for (const name of ['for_ever', 'late'])
-    t.match(await keys(`rotate ${name}`), { code: 0, stderr: /does not expire/ }, name)
+  t.match(await keys('rotate for_ever'), { code: 0, stderr: /does not expire/ })
 })
 
 t.test('a running server takes a new key at once, refuses a revoked one, and writes no key', async (t) => {

@@ -66,13 +66,6 @@ export async function succeed(t: Test, url: string, command: string): Promise<st
   return stdout.trim()
 }
 
-/** Imports lines of CSV with a petId, a quantity and a status, which must succeed. */
-export async function importLines(t: Test, url: string, mode: string, ...lines: string[]): Promise<void> {
-  const command = `import - --rows ${lines.length} --allow-removals --mode ${mode}`
-  const input = `${['petId,quantity,status', ...lines].join('\n')}\n`
-  t.match(await inventory(t, url, command, { input }), { code: 0 })
-}
-
 async function runInHost(command: Command): Promise<Outcome> {
   const host = idleHosts.pop() ?? startHost()
   host.channel?.ref()
