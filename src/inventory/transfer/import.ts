@@ -36,7 +36,7 @@ const MISSING = `SELECT entry.pet_id FROM inventory AS entry LEFT JOIN staged ON
  * distributed table with a temporary one only in queries.
  *
  * @param rows the number of staged lines
- * @throws {InvalidInputError} if the entries are not as the file says, because the operator's own trigger or rule skips or changes rows
+ * @throws {InvalidInputError} if the entries are not as the file says, because the operator's own trigger skips or changes rows
  */
 export async function mergeStaged(
   transaction: Transaction,
