@@ -29,25 +29,19 @@ async function countStatuses(senders: readonly Send[]): Promise<Record<string, n
   return statuses
 }
 
-t.test('HAProxy limits the rate of each key', async (t) => {
+t.test('HAProxy limits the rate of each key, however it is written', async (t) => {
   const caller = await setUp(t)
   for (const key of [`${apiKey}1`, `${apiKey}2`]) {
-    const send = caller(`Bearer ${key}`)
-    t.strictSame(await countStatuses(Array(LIMIT).fill(send)), { 200: LIMIT })
-    const answer = await send('GET', '/v1/inventory')
+    const spellings = Array.from({ length: 3 * LIMIT }, (_, index) => {
+      const scheme = [...'bearer'].map((letter, bit) => (index & (1 << bit) ? letter.toUpperCase() : letter))
+      const space = [' ', '\t', '\xa0'][index % 3]?.repeat(index) ?? ''
+      return caller(`${scheme.join('')} ${space}${key}${index % 2 ? space : ''}`)
+    })
+    t.strictSame(await countStatuses(spellings), { 200: LIMIT, 429: 2 * LIMIT })
+    const answer = await caller(`Bearer ${key}`)('GET', '/v1/inventory')
     isError(t, answer, 429, 'too_many_requests')
     t.equal(answer.headers['retry-after'], '10')
   }
-})
-
-t.test('HAProxy counts the key, however it is written', async (t) => {
-  const caller = await setUp(t)
-  const spellings = Array.from({ length: 3 * LIMIT }, (_, index) => {
-    const scheme = [...'bearer'].map((letter, bit) => (index & (1 << bit) ? letter.toUpperCase() : letter))
-    const space = [' ', '\t', '\xa0'][index % 3]?.repeat(index) ?? ''
-    return caller(`${scheme.join('')} ${space}${apiKey}${index % 2 ? space : ''}`)
-  })
-  t.strictSame(await countStatuses(spellings), { 200: LIMIT, 429: 2 * LIMIT })
 })
 
 t.test('HAProxy limits the 401s of each address, but not the keys that it has seen accepted', async (t) => {
@@ -91,9 +85,4 @@ t.test('behind proxies, HAProxy limits their clients, whom they name in X-Forwar
   t.strictSame(await countStatuses([caller(`Bearer ${apiKey}`, '127.0.0.5', '203.0.113.2')]), { 200: 1 })
   const other = caller('Bearer guess', '127.0.0.1', '203.0.113.1')
   t.strictSame(await countStatuses([other]), { 401: 1 }, 'not a proxy')
-})
-
-t.test('an empty RATE_LIMIT is none', async (t) => {
-  const caller = await setUp(t, { RATE_LIMIT: '' })
-  t.strictSame(await countStatuses(Array(2 * LIMIT).fill(caller())), { 401: 2 * LIMIT })
 })

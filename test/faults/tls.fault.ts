@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { makeCertificates, makeServerCertificate } from '../support/certificates.ts'
 import { succeed } from '../support/command.ts'
 import { addMany } from '../support/database.ts'
@@ -8,20 +8,15 @@ import { json } from '../support/http.ts'
 import { startOwnServer } from '../support/own-server.ts'
 import { startProgram, startServer, temporaryFolder } from '../support/program.ts'
 
-/** A PostgreSQL server with TLS and the newest schema, the authority that its certificate is from, and another one. */
-async function setUp(t: Test) {
-  const folder = await temporaryFolder(t)
-  const { ca, settings } = await makeServerCertificate(folder)
-  const other = await makeCertificates(folder, 'other')
-  const { superuserUrl, query } = await startOwnServer(t, settings)
-  /** The address of the server with these parameters, under this host name. */
-  const toUrl = (parameters: Record<string, string>, host = 'localhost'): string =>
-    `${superuserUrl.replace('127.0.0.1', host)}?${new URLSearchParams(parameters)}`
-  return { folder, ca, otherCa: other.ca, toUrl, query }
-}
+const folder = await temporaryFolder(t)
+const { ca, settings } = await makeServerCertificate(folder)
+const { superuserUrl, query } = await startOwnServer(t, settings)
+
+/** The address of the server with these parameters, under this host name. */
+const toUrl = (parameters: Record<string, string>, host = 'localhost'): string =>
+  `${superuserUrl.replace('127.0.0.1', host)}?${new URLSearchParams(parameters)}`
 
 t.test('with sslmode=verify-full and the right authority, every connection is encrypted', async (t) => {
-  const { ca, toUrl, query } = await setUp(t)
   const url = toUrl({ sslmode: 'verify-full', sslrootcert: ca })
   await addMany({ query }, 1)
   const { send, stop } = await startServer(t, { DATABASE_URL: url })
@@ -39,20 +34,19 @@ t.test('with sslmode=verify-full and the right authority, every connection is en
 })
 
 t.test('the server and the command line refuse a certificate that cannot be verified', async (t) => {
-  const { folder, ca, otherCa, toUrl } = await setUp(t)
+  const other = await makeCertificates(folder, 'other')
   await writeFile(path.join(folder, 'empty.crt'), '')
   const sslmode = 'verify-full'
   const without = new URL(process.env['TEST_SERVER_URL'] ?? '')
   without.searchParams.set('sslmode', sslmode)
-  const faults: [url: string, message: RegExp][] = [
-    [toUrl({ sslmode, sslrootcert: otherCa }), /cannot be verified: .*certificate/],
+  for (const [url, message] of [
+    [toUrl({ sslmode, sslrootcert: other.ca }), /cannot be verified: .*certificate/],
     [toUrl({ sslmode }), /cannot be verified: .*certificate/],
     [toUrl({ sslmode, sslrootcert: ca }, '127.0.0.1'), /cannot be verified: Hostname\/IP does not match/],
     [toUrl({ sslmode, sslrootcert: `${folder}/none` }), /with files that can be read: .*no such file/],
     [toUrl({ sslmode, sslrootcert: `${folder}/empty.crt` }), /cannot be verified/],
     [without.href, /cannot be verified: The server does not support SSL connections/],
-  ]
-  for (const [url, message] of faults) {
+  ] as const) {
     const env = { DATABASE_URL: url, PORT: '0' }
     for (const [program, ...args] of [['server'], ['cli', 'export']] as const) {
       const { code, stderr } = await (await startProgram(t, program, { args, env })).ended
