@@ -135,67 +135,44 @@ for (const moment of ['before', 'after'] as const) {
   })
 }
 
-const PROGRAM = 'psql\u001b[31m 14'
-
-/** What another session has locked, the command that waits for it, what that says, and how it fails if it does not go on waiting. */
-const waits: (readonly [held: string, command: string, lock: string, failure?: RegExp])[] = [
-  [`SELECT pg_advisory_lock(${PG_MIGRATE_LOCK_ID})`, 'migrate up', `the advisory lock ${PG_MIGRATE_LOCK_ID}`],
-  ['BEGIN; SELECT pg_advisory_xact_lock(7301482266)', 'import stock.csv', 'the advisory lock 7301482266'],
-  ['BEGIN; SELECT FROM api_keys FOR UPDATE', 'keys revoke billing', 'a row of api_keys'],
-  ['BEGIN; LOCK TABLE api_keys', 'keys list', 'a lock on api_keys'],
-  [
-    'BEGIN; UPDATE inventory SET quantity = 2',
-    'history on',
-    'a lock on inventory',
-    /locked what the command needs: /,
-  ],
-  [
-    'BEGIN; SELECT FROM inventory',
-    'migrate down 9 --yes',
-    'a lock on inventory',
-    /The migration \S+ failed: canceling statement due to lock timeout; nothing was changed\.\n$/,
-  ],
-]
-
-t.jobs = 3
-for (const [held, command, lock, failure] of waits) {
-  t.test(`${command} says that it waits for ${lock}, and who has it`, { buffered: true }, async (t) => {
-    const database = await testDatabase(t, { entries: ['1,1,sold'] })
-    await addKey(database, 'billing')
-    const holder = await connect(t, database.url)
-    await holder.query(held)
-    const { rows } = await holder.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
-    const cwd = await temporaryFolder(t, { 'stock.csv': 'petId,quantity\n1,2\n' })
-    const program = await startCommand(t, database.url, command, { cwd })
-    // PostgreSQL replaces the control character itself.
-    const session = `process ${rows[0]?.pid} \\(role postgres, psql[^ ]+ 14, (in a transaction|connected) since \\d[-0-9:.T]+Z\\)`
-    await program.output(new RegExp(`^inventory: waiting for ${lock}, which ${session} has$`, 'm'))
-    if (failure === undefined) await holder.end()
-    const { code, stderr } = await program.ended
-    t.equal(code, failure === undefined ? 0 : 1, stderr)
-    if (failure !== undefined) t.match(stderr, failure)
+t.test('a command says what lock it waits for and who has it, if only that it is another role', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t, { entries: ['1,1,sold'] })
+  await database.query(`GRANT SELECT, UPDATE, INSERT ON ALL TABLES IN SCHEMA public TO ${role.name}`)
+  for (const name of ['billing', 'shop']) await addKey(database, name)
+  const holder = new pg.Client({ connectionString: database.url, application_name: 'psql\u001b[31m 14' })
+  await holder.connect()
+  t.teardown(() => holder.end())
+  await holder.query(`SELECT pg_advisory_lock(${PG_MIGRATE_LOCK_ID}); BEGIN;
+    SELECT pg_advisory_xact_lock(7301482266); LOCK TABLE inventory; SELECT FROM api_keys FOR UPDATE`)
+  const { rows } = await holder.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
+  // PostgreSQL replaces the control character itself.
+  const session = `which process ${rows[0]?.pid} \\(role postgres, psql[^ ]+ 14`
+  const times = ', in a transaction since \\d[-0-9:.T]+Z'
+  const cwd = await temporaryFolder(t, { 'stock.csv': 'petId,quantity\n1,2\n' })
+  const wait = async (command: string, lock: string, url = database.url, details = times) => {
+    const program = await startCommand(t, url, command, { cwd })
+    await program.output(new RegExp(`^inventory: waiting for ${lock}, ${session}${details}\\) has$`, 'm'))
+    return program
+  }
+  const programs = await Promise.all([
+    wait('migrate up', `the advisory lock ${PG_MIGRATE_LOCK_ID}`),
+    wait('import stock.csv', 'the advisory lock 7301482266'),
+    wait('export', 'a lock on inventory'),
+    wait('keys revoke billing', 'a row of api_keys'),
+    wait('keys revoke shop', 'a row of api_keys', role.toUrl(database.url), ''),
+  ])
+  const locked = /^inventory: waiting for a lock on inventory, .*\n.*locked what the command needs: /
+  t.match(await inventory(t, database.url, 'history on'), { code: 1, stderr: locked })
+  await holder.end()
+  for (const { ended } of programs) {
+    const { code, stderr } = await ended
+    t.equal(code, 0, stderr)
     t.equal(stderr.split('waiting for').length, 2, 'once')
     t.notMatch(stderr, '\u001b')
-    await waitForSessions(database, "application_name ~ 'cli$'", 0)
-  })
-}
-
-t.test('a role without privileges is told of the session of another', async (t) => {
-  const role = await testRole(t)
-  const database = await testDatabase(t)
-  await database.query(`GRANT SELECT, UPDATE, INSERT ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-  await addKey(database, 'billing')
-  const holder = await connect(t, database.url)
-  await holder.query('BEGIN; SELECT FROM api_keys FOR UPDATE')
-  const program = await startCommand(t, role.toUrl(database.url), 'keys revoke billing')
-  await program.output(/waiting for a row of api_keys, which process \d+ \(role postgres, psql\S+ 14\) has\n/)
-  await holder.end()
-  t.match(await program.ended, { code: 0 })
+  }
+  await waitForSessions(database, "application_name ~ 'cli$'", 0)
+  await database.hold('SELECT FROM inventory')
+  const failed = /The migration \S+ failed: canceling statement due to lock timeout; nothing was changed\.\n$/
+  t.match(await inventory(t, database.url, 'migrate down 9 --yes'), { code: 1, stderr: failed })
 })
-
-async function connect(t: Test, connectionString: string): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString, application_name: PROGRAM })
-  await client.connect()
-  t.teardown(() => client.end())
-  return client
-}

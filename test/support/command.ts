@@ -53,7 +53,7 @@ export const startCommand = (t: Test, url: string, command: Words, options: Prog
 /** Runs a line of bash in which `inventory` is the command line. */
 export function runBash(t: Test, line: string, { env, ...options }: Omit<ProgramOptions, 'args'>) {
   const programs = { NODE: process.execPath, CLI: programFile('cli') }
-  return run(t, 'bash', ['-c', `inventory() { "$NODE" "$CLI" "$@"; }; ${line}`], {
+  return run(t, 'bash', ['--norc', '-c', `inventory() { "$NODE" "$CLI" "$@"; }; ${line}`], {
     ...options,
     env: { PATH: process.env['PATH'], ...programs, ...env },
   }).ended
