@@ -11,7 +11,7 @@ import { openRaw } from '../support/raw.ts'
 const CALLERS = 30
 
 t.test('requests of every kind and their aborts leave no connection and no memory behind', async (t) => {
-  const database = await testDatabase(t, { entries: 5000 })
+  const database = await testDatabase(t, { entries: 10_000 })
   const server = await startServer(t, { DATABASE_URL: database.url })
   const { port, send } = server
   const agent = new Agent({ keepAlive: true, maxSockets: CALLERS })
@@ -53,9 +53,9 @@ t.test('requests of every kind and their aborts leave no connection and no memor
   const usage = () => readUsage(server.process.pid)
   // Its connections to the database are opened as they are needed.
   const maxFiles = ((await usage())?.files ?? 0) + 20
-  await load(450)
+  await load(225)
   const before = await usage()
-  await load(1500)
+  await load(750)
   const after = await usage()
   const connections = await findSessions(database, "application_name = 'petstore-inventory server'")
   t.ok(connections.length <= 11, 'as many connections to the database as it may have')

@@ -1,4 +1,4 @@
-import { cp, rename, symlink, writeFile } from 'node:fs/promises'
+import { cp, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { knownMigrations } from '../../src/database/migrations.ts'
@@ -90,26 +90,20 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
   })
 })
 
-t.test('a migration of the operator that is newer than one of the next version is renamed', async (t) => {
+t.test('migrations of the operator that are renamed are older than those of the next version', async (t) => {
   const database = await testDatabase(t)
-  const [own, next, renamed] = ['29990101000000000_own', '29980101000000000_next', '29970101000000000_own']
+  const [renamed, next] = ['29970101000000000_own', '29980101000000000_next']
   // The command line as it ships, with migrations that this version does not have.
   const folder = await temporaryFolder(t)
   for (const [name, copy = name] of [['.test-build/src', 'dist'], ['migrations'], ['package.json']] as const)
     await cp(name, path.join(folder, copy), { recursive: true })
   await symlink(path.resolve('node_modules'), path.join(folder, 'node_modules'))
-  const toFile = (name: string): string => path.join(folder, 'migrations', `${name}.sql`)
-  for (const name of [own, next])
-    await writeFile(toFile(name), '-- Up Migration\nSELECT;\n\n-- Down Migration\nSELECT;\n')
+  for (const name of [renamed, next])
+    await writeFile(path.join(folder, 'migrations', `${name}.sql`), '-- Up Migration\nSELECT;\n')
+  await database.query(`INSERT INTO pgmigrations (name, run_on) VALUES ('${renamed}', now())`)
   const args = [path.join(folder, 'dist', 'cli.js'), 'migrate', 'up']
-  const up = () => runProgram(t, process.execPath, args, { env: { DATABASE_URL: database.url } }).ended
-
-  await database.query(`INSERT INTO pgmigrations (name, run_on) VALUES ('${own}', now())`)
-  const stderr = `Not run migration ${next} is preceding already run migration ${own}; nothing was changed.\n`
-  t.match(await up(), { code: 1, stderr })
-  await rename(toFile(own), toFile(renamed))
-  await database.query(`UPDATE pgmigrations SET name = '${renamed}' WHERE name = '${own}'`)
-  t.match(await up(), { code: 0, stdout: `Applied ${next}\n`, stderr: '' })
+  const { ended } = runProgram(t, process.execPath, args, { env: { DATABASE_URL: database.url } })
+  t.match(await ended, { code: 0, stdout: `Applied ${next}\n`, stderr: '' })
 })
 
 t.test('the table of another program that uses node-pg-migrate is left alone', async (t) => {
