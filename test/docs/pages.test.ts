@@ -1,8 +1,10 @@
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
+import { parser } from '@prometheus-io/lezer-promql'
 import type { Command } from 'commander'
 import t from 'tap'
+import { parse } from 'yaml'
 import { MIN_READ_MS, REFRESH_MS } from '../../src/api-keys/cache.ts'
 import { commandLine } from '../../src/cli/command-line.ts'
 import { Environment } from '../../src/config/variables.ts'
@@ -14,7 +16,7 @@ import { KEEP_ALIVE_TIMEOUT_MS } from '../../src/http/server-options.ts'
 import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { downloadLimits } from '../../src/inventory/list/delivery/active-downloads.ts'
 import { serviceTimings } from '../../src/service.ts'
-import { readPages } from './pages.ts'
+import { readMetrics, readPages } from './pages.ts'
 
 const pages = await readPages()
 
@@ -156,5 +158,65 @@ t.test('a request gets its 503 before its caller or the balancer gives up', asyn
   ] as const) {
     const [, seconds] = limit.exec(await readFile(file, 'utf8')) ?? []
     t.ok(longest < Number(seconds) * 1000, `${file}: ${longest} ms and ${seconds} s`)
+  }
+})
+
+/** The names of the metrics that a query asks for, and the labels that it chooses or groups by. */
+function askedIn(query: string): { metrics: string[]; labels: string[] } {
+  const metrics: string[] = []
+  const labels: string[] = []
+  // Grafana puts intervals in place of its variables; those in strings are as good as any other text.
+  const expression = query.replaceAll('$__rate_interval', '5m')
+  parser.parse(expression).iterate({
+    enter({ from, to, name, type }) {
+      if (type.isError) throw new Error(`This is no PromQL: ${query}`)
+      if (name === 'Identifier') metrics.push(expression.slice(from, to))
+      if (name === 'LabelName') labels.push(expression.slice(from, to))
+    },
+  })
+  return { metrics, labels }
+}
+
+/** Finds every alert, and every part of the dashboard that has a query. */
+async function findQueries(): Promise<{ expr: string; [name: string]: unknown }[]> {
+  const found: { expr: string }[] = []
+  const collect = (_: unknown, value: unknown): unknown => {
+    if (Object(value).expr !== undefined) found.push(Object(value))
+    return value
+  }
+  parse(await readFile('ops/alerts.yml', 'utf8'), collect)
+  JSON.parse(await readFile('ops/dashboard.json', 'utf8'), collect)
+  return found
+}
+
+t.test('alerts and dashboard ask for nothing that does not exist', async (t) => {
+  const ofTargets = ['job', 'instance']
+  const known = new Map([['up', ['half', ...ofTargets]]])
+  for (const [name, { type, labels }] of await readMetrics()) {
+    const suffixes = type === 'histogram' ? ['_bucket', '_sum', '_count'] : ['']
+    for (const suffix of suffixes) known.set(`${name}${suffix}`, ['le', ...labels, ...ofTargets])
+  }
+  // Those of the balancer, which test/faults/balancer.fault.ts finds there.
+  const page = await readFile('docs/metrics.md', 'utf8')
+  for (const name of page.match(/haproxy_\w+/g) ?? []) known.set(name, ['proxy', 'code', ...ofTargets])
+  const given = await findQueries()
+  t.ok(given.length > 20)
+  for (const { expr } of given) {
+    const { metrics, labels } = askedIn(expr)
+    t.ok(metrics.length > 0 && metrics.every((name) => known.has(name)), expr)
+    const existing = metrics.flatMap((name) => known.get(name) ?? [])
+    const unknown = labels.filter((label) => !existing.includes(label))
+    t.strictSame(unknown, [], expr)
+  }
+})
+
+t.test('each alert leads to a line of its own that says what to do', async (t) => {
+  const page = pages.find(({ file }) => file === 'docs/troubleshooting.md')
+  const alerts = (await findQueries()).filter(({ alert }) => alert !== undefined)
+  t.ok(alerts.length > 5)
+  for (const { alert, annotations } of alerts) {
+    const anchor = String(alert).toLowerCase()
+    t.match(annotations, { runbook_url: `https://docs.example/troubleshooting.md#${anchor}` })
+    t.ok(page?.anchors.includes(anchor), anchor)
   }
 })

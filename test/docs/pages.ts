@@ -22,6 +22,18 @@ export async function readPages() {
   return pages
 }
 
+/** Reads the type and the labels of each metric in docs/metrics.md, but of those that this system has not. */
+export async function readMetrics() {
+  const page = await readFile('docs/metrics.md', 'utf8')
+  const rows = page.matchAll(/^\| `(\w+)` \| (\w+) \| ([^|]*?) ?\| ([^|]+) \|$/gm)
+  const here = [...rows].filter((row) => process.platform === 'linux' || !row[4]?.endsWith('; on Linux'))
+  const labelsIn = (cell: string): string[] =>
+    Array.from(cell.matchAll(/`(\w+)`/g), ([, label = '']) => label)
+  return new Map(
+    here.map(([, name = '', type = '', labels = '']) => [name, { type, labels: labelsIn(labels).sort() }]),
+  )
+}
+
 function readPage(file: string, text: string) {
   const tree: Root = fromMarkdown(text)
   const slugger = new GithubSlugger()

@@ -5,12 +5,13 @@ import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { explain } from '../../src/process/explain.ts'
 import { printableText } from '../../src/process/terminal.ts'
+import { readMetrics } from '../docs/pages.ts'
 import { apiKey, startApp } from '../support/app.ts'
-import { testDatabase } from '../support/database.ts'
+import { addKey, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { type Answer, createSender } from '../support/http.ts'
+import { type Answer, createSender, json } from '../support/http.ts'
 import { openUnread, updateRequest } from '../support/messages.ts'
-import { connectToMetrics } from '../support/metrics.ts'
+import { connectToMetrics, parseSamples } from '../support/metrics.ts'
 import { freePort } from '../support/ports.ts'
 import {
   persistentCaller,
@@ -21,7 +22,7 @@ import {
   startServer,
   temporaryFolder,
 } from '../support/program.ts'
-import { openRaw, statusesIn } from '../support/raw.ts'
+import { openRaw, sendRaw, statusesIn } from '../support/raw.ts'
 import { startLackingServer } from '../support/relay.ts'
 
 const headers = { authorization: `Bearer ${apiKey}` }
@@ -83,29 +84,58 @@ t.test('a start logs what an operator has to know', async (t) => {
   }
 })
 
-t.test('the server reads .env, which the environment overrides, and serves metrics beside', async (t) => {
-  const { url } = await testDatabase(t)
-  const settings = `\uFEFFDATABASE_URL=${url}\r\nAPI_KEYS=${apiKey}\nPORT=http\nHOST=localhost\nMETRICS_PORT=0\n`
-  const cwd = await temporaryFolder(t, { '.env': settings })
+t.test('the server reads .env, which the environment overrides, and listens on localhost', async (t) => {
+  const database = await testDatabase(t, { entries: ['1,9,available'] })
+  await addKey(database, 'billing', '1 day')
+  const settings = `DATABASE_URL=${database.url}\r\nAPI_KEYS=${apiKey}\nPORT=http\nHOST=localhost\nMETRICS_PORT=0\n`
+  const cwd = await temporaryFolder(t, { '.env': `\uFEFF${settings}` })
   const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
   const port = await readPort(server)
+  const metrics = await connectToMetrics(server)
+  for (const taken of [port, metrics.port])
+    await t.rejects(once(connect(taken, '::1'), 'connect'), 'IPv4 alone')
   const send = createSender(port, headers)
   t.equal((await send('GET', '/v1/inventory')).status, 200)
-
-  // Metrics are served on a port of their own, and nothing else is.
   t.equal((await send('GET', '/metrics')).status, 404)
-  const metrics = await connectToMetrics(server)
-  const answer = await metrics.send('GET', '/metrics')
-  t.equal(answer.status, 200, 'without a key')
-  t.equal(answer.headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8')
-  t.match(answer.text, /^inventory_build_info\{version="\d+\.\d+\.\d+(-[\w.]+)?",host=".+"\} 1$/m)
-  t.match(await metrics.send('HEAD', '/metrics?name=x'), { status: 200, text: '' })
-  t.equal((await metrics.send('GET', '/v1/inventory')).status, 404)
 
-  // Both are at the IPv4 address of localhost alone.
-  for (const taken of [port, metrics.port]) await t.rejects(once(connect(taken, '::1'), 'connect'))
-  server.process.kill('SIGHUP')
-  t.match(await server.ended, { code: 0, stdout: /"SIGHUP: stopping"/ })
+  t.test('metrics are served on a port of their own, and nothing else is', async (t) => {
+    const answer = await metrics.send('GET', '/metrics')
+    t.equal(answer.status, 200, 'without a key')
+    t.equal(answer.headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8')
+    t.match(answer.text, /^inventory_build_info\{version="\d+\.\d+\.\d+(-[\w.]+)?",host=".+"\} 1$/m)
+    t.match(await metrics.send('HEAD', '/metrics?name=x'), { status: 200, text: '' })
+    t.equal((await metrics.send('GET', '/v1/inventory')).status, 404)
+  })
+
+  t.test('docs/metrics.md lists every metric, with its type and labels', async (t) => {
+    await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
+    await sendRaw(port, 'no HTTP\r\n\r\n')
+    await database.query('ALTER TABLE inventory RENAME TO away')
+    await eventually('a 503', async () => (await send('GET', '/readyz')).status === 503)
+    await database.query('ALTER TABLE away RENAME TO inventory')
+    // The kinds of garbage collection appear only after the first one, and entries where they were counted in time.
+    const text = await eventually('all metrics', async () => {
+      const { text } = await metrics.send('GET', '/metrics')
+      return /^nodejs_gc_duration_seconds_count/m.test(text) && /^inventory_entries\{/m.test(text) && text
+    })
+    const documented = await readMetrics()
+    const found: typeof documented = new Map()
+    for (const [, name = '', type = '', lines = ''] of text.matchAll(
+      /^# HELP (\w+) \w.*\n# TYPE \1 (\w+)\n([^#]*)/gm,
+    )) {
+      const labels = new Set(parseSamples(lines).flatMap((sample) => Object.keys(sample.labels)))
+      labels.delete('le')
+      // Those of Node.js and of the process are prom-client's; the page has only what alerts and the dashboard use.
+      if (documented.has(name) || !/^(nodejs|process)_/.test(name))
+        found.set(name, { type, labels: [...labels].sort() })
+    }
+    t.strictSame(found, documented)
+  })
+
+  t.test('SIGHUP ends it', async (t) => {
+    server.process.kill('SIGHUP')
+    t.match(await server.ended, { code: 0, stdout: /"SIGHUP: stopping"/ })
+  })
 })
 
 const noFullDisk = !existsSync('/dev/full') && 'there is no /dev/full'
