@@ -31,26 +31,19 @@ async function start(t: Test, url: string, words: string, env: Record<string, st
   })
 }
 
-t.test(
-  'an import on a terminal says how far it is, in a line that is gone at the end',
-  { skip },
-  async (t) => {
-    const database = await testDatabase(t)
-    const program = await start(t, database.url, 'import - --rows 2')
-    program.process.stdin.write('petId,quantity\n1,5\n')
-    await program.output(/\rReading standard input: 1 rows, \d+ s/)
-    program.process.stdin.end('2,5\n')
-    const { code, stdout, stderr } = await program.ended
-    t.equal(code, 0)
-    t.equal(stdout, '2 added, 0 changed, 0 unchanged\n')
-    t.match(
-      readable(stderr),
-      /^(<begin>Reading [^<\n]+<erase>)+<begin><erase>(<begin>Changing [^<\n]+<erase>|<begin><erase>)*$/,
-    )
-    t.match(readable(stderr), /<begin><erase>$/)
-    t.equal((await database.query('SELECT FROM inventory')).length, 2)
-  },
-)
+t.test('an import on a terminal says how far it is, in a line that goes at the end', { skip }, async (t) => {
+  const { url } = await testDatabase(t)
+  const program = await start(t, url, 'import - --rows 2')
+  program.process.stdin.write('petId,quantity\n1,5\n')
+  await program.output(/\rReading standard input: 1 rows, \d+ s/)
+  program.process.stdin.end('2,5\n')
+  const { code, stdout, stderr } = await program.ended
+  t.strictSame([code, stdout], [0, '2 added, 0 changed, 0 unchanged\n'])
+  const lines =
+    /^(<begin>Reading [^<\n]+<erase>)+<begin><erase>(<begin>Changing [^<\n]+<erase>|<begin><erase>)*$/
+  t.match(readable(stderr), lines)
+  t.match(readable(stderr), /<begin><erase>$/)
+})
 
 t.test('a notice and an interruption take the place of the line', { skip }, async (t) => {
   const database = await testDatabase(t, { entries: ['1,1,sold'] })
@@ -68,15 +61,12 @@ t.test('a notice and an interruption take the place of the line', { skip }, asyn
   }
 })
 
-t.test('where nobody watches the terminal, nothing is printed', { skip }, async (t) => {
+t.test('where nobody watches the terminal, nothing is printed but notices', { skip }, async (t) => {
   const database = await testDatabase(t, { entries: ['1,1,sold'] })
   const release = await database.hold('SELECT FROM inventory FOR UPDATE')
-  const programs = [{ CI: 'true' }, { TERM: 'dumb' }].map((env) =>
-    start(t, database.url, 'import stock.csv', env),
-  )
-  // The notices of the locks come later than the first line of progress.
-  for (const program of programs) await (await program).output(/waiting/)
+  const program = await start(t, database.url, 'import stock.csv', { CI: 'true' })
+  // It comes later than the first line of progress.
+  await program.output(/waiting/)
   await release()
-  for (const program of programs)
-    t.match((await (await program).ended).stderr, /^inventory: waiting for .*\r?\n$/)
+  t.match((await program.ended).stderr, /^inventory: waiting for .*\r?\n$/)
 })

@@ -1,32 +1,25 @@
 import { execFileSync } from 'node:child_process'
-import { cp, mkdir, rename, symlink } from 'node:fs/promises'
+import { cp, mkdir, rename, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { run, temporaryFolder } from '../support/program.ts'
 
-/** A checkout whose two programs print a line, and whose server runs until SIGTERM. */
-async function makeCheckout(t: Test): Promise<string> {
-  const folder = path.join(
-    await temporaryFolder(t, {
-      'cli.ts': "#!/usr/bin/env node\nconsole.log('command', process.argv.slice(2).join(' '))\n",
-      'server.ts': `
-        process.on('SIGTERM', () => process.exit(7))
-        setInterval(() => {}, 60_000)
-        console.log('process', process.pid)`,
-    }),
-    'with a space',
-  )
-  await mkdir(path.join(folder, 'src'), { recursive: true })
-  for (const name of ['cli.ts', 'server.ts'])
-    await rename(path.join(folder, '..', name), path.join(folder, 'src', name))
-  for (const name of ['package.json', 'tsconfig.json', 'tsconfig.build.json'])
-    await cp(name, path.join(folder, name))
-  await symlink(path.resolve('node_modules'), path.join(folder, 'node_modules'))
-  return folder
-}
+const SERVER = `process.on('SIGTERM', () => process.exit(7))
+  setInterval(() => {}, 60_000)
+  console.log('process', process.pid)`
 
 t.test('npm scripts compile what they run, without scripts that run before them', async (t) => {
-  const cwd = await makeCheckout(t)
+  // A checkout whose two programs print a line, and whose server runs until SIGTERM.
+  const cwd = path.join(await temporaryFolder(t), 'with a space')
+  await mkdir(path.join(cwd, 'src'), { recursive: true })
+  for (const name of ['package.json', 'tsconfig.json', 'tsconfig.build.json'])
+    await cp(name, path.join(cwd, name))
+  await writeFile(path.join(cwd, 'src', 'server.ts'), SERVER)
+  await writeFile(
+    path.join(cwd, 'src', 'cli.ts'),
+    "#!/usr/bin/env node\nconsole.log('command', process.argv.slice(2).join(' '))\n",
+  )
+  await symlink(path.resolve('node_modules'), path.join(cwd, 'node_modules'))
   const npm = (...args: string[]) => run(t, 'npm', ['run', '--ignore-scripts', ...args], { cwd })
 
   t.match(await npm('migrate', '--', 'up').ended, { code: 0, stdout: /^command migrate up$/m, stderr: '' })
