@@ -1,11 +1,12 @@
+import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { requestLimits } from '../../src/database/time-limits.ts'
 import { inventory, succeed } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, json, type Send } from '../support/http.ts'
 import { hold } from '../support/on-server.ts'
-import { type OwnServer, startInstalled } from '../support/own-server.ts'
-import { type RunningServer, startServer } from '../support/program.ts'
+import { startInstalled } from '../support/own-server.ts'
+import { startServer } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 import { everyCommand } from './every-command.ts'
 
@@ -20,25 +21,25 @@ const settings = {
   'citus.recover_2pc_interval': '1s',
 }
 
+async function startNode(t: Test) {
+  const node = await startInstalled(t, process.env['CITUS_BIN'] ?? '', settings)
+  await node.query('CREATE EXTENSION citus')
+  return node
+}
+
 /** Starts a cluster that goes away with the test. */
 async function startCitus(t: Test) {
-  const start = async (): Promise<OwnServer> => {
-    const node = await startInstalled(t, process.env['CITUS_BIN'] ?? '', settings)
-    await node.query('CREATE EXTENSION citus')
-    return node
-  }
-  const coordinator = await start()
-  const { query, port, superuserUrl } = coordinator
+  const { query, port, superuserUrl } = await startNode(t)
   await query(`SELECT citus_set_coordinator_host('127.0.0.1', ${port})`)
   const startWorker = async () => {
-    const node = await start()
+    const { kill, start, superuserUrl } = await startNode(t)
     const worker = {
-      kill: node.kill,
-      start: node.start,
+      kill,
+      start,
       /** While it is true, a connection to the worker that sends a `COMMIT PREPARED` is cut before the worker gets it. */
       losesCommits: false,
     }
-    const way = await startRelay(t, node.superuserUrl, {
+    const way = await startRelay(t, superuserUrl, {
       towardsDatabase: (bytes) =>
         worker.losesCommits && bytes.includes('COMMIT PREPARED') ? undefined : bytes,
     })
@@ -71,21 +72,18 @@ const kinds = {
 
 const DISTRIBUTE = kinds['a distributed table']
 
-const startService = (t: Test, cluster: CitusCluster): Promise<RunningServer> =>
-  startServer(t, { DATABASE_URL: cluster.toUrl('service') })
-
 /** Has Citus keep the table in one of the `kinds`. Before 13.1, it does not pass on a privilege on a single column. */
 async function arrange(cluster: CitusCluster, sql: string): Promise<void> {
   await cluster.query(`SET ROLE owner; GRANT UPDATE ON inventory TO service; ${sql}`)
 }
 
-/** A cluster with a table of that many pets, each with the quantity 0, which is distributed as `sql` says. */
-async function startFilled(t: Test, sql: string): Promise<CitusCluster> {
+/** Starts a cluster with that many pets, each with the quantity 0, in a table that `sql` arranges, and the service. */
+async function startService(t: Test, sql: string) {
   const cluster = await startCitus(t)
   await succeed(t, cluster.toUrl('owner'), 'migrate up --server-role service')
   await arrange(cluster, sql)
   await cluster.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${PETS}) n`)
-  return cluster
+  return { cluster, ...(await startServer(t, { DATABASE_URL: cluster.toUrl('service') })) }
 }
 
 const pets = Array.from({ length: PETS }, (_, index) => index + 1)
@@ -122,24 +120,9 @@ for (const [kind, sql] of Object.entries(kinds)) {
   })
 }
 
-t.test('one locked row does not hold up the others of its batch', async (t) => {
-  const cluster = await startFilled(t, DISTRIBUTE)
-  const { send } = await startService(t, cluster)
-  t.strictSame(listStatuses(await updateAll(send, 1)), [200])
-  const release = await hold(t, cluster.toUrl('owner'), 'UPDATE inventory SET quantity = 99 WHERE pet_id = 1')
-  const start = performance.now()
-  const [locked, ...others] = pets.map((pet) => send('PATCH', `/v1/inventory/${pet}`, json({ quantity: 2 })))
-  t.strictSame(listStatuses(await Promise.all(others)), [200])
-  const longest = Math.round(performance.now() - start)
-  t.ok(longest < BESIDE_LOCKED_MS, `the others took up to ${longest} ms`)
-  t.equal((await locked)?.status, 503, 'the update of the locked row is rejected in time')
-  await release()
-})
-
 t.test('an update of a reference table whose commit is lost on one server is not acknowledged', async (t) => {
-  const cluster = await startFilled(t, kinds['a reference table'])
-  const { send } = await startService(t, cluster)
-  t.strictSame(listStatuses(await updateAll(send, 1)), [200])
+  const { cluster, send } = await startService(t, kinds['a reference table'])
+  await recovery('the updates to be served', send, 1)
   let unknown = 0
   for (let quantity = 2; quantity < 7; quantity++) {
     cluster.workers[1].losesCommits = true
@@ -158,64 +141,92 @@ t.test('an update of a reference table whose commit is lost on one server is not
   t.ok(unknown > 0, `${unknown} updates were answered with a 503`)
 })
 
-t.test('a lost commit of an import is reported as unknown', async (t) => {
-  const cluster = await startFilled(t, DISTRIBUTE)
-  const input = `petId,quantity\n${pets.map((pet) => `${pet},5\n`).join('')}`
-  cluster.workers[1].losesCommits = true
-  const outcome = await inventory(t, cluster.toUrl('owner'), `import - --rows ${PETS}`, { input })
-  cluster.workers[1].losesCommits = false
-  t.match(outcome, { code: 4, stdout: '' }, outcome.stderr)
-  await eventually('Citus to finish the commit', async () => {
-    const rows = await cluster.query('SELECT FROM inventory WHERE quantity = 5')
-    return rows.length === PETS
+t.test('a table that is distributed while the service runs', async (t) => {
+  const { cluster, send, stop } = await startService(t, 'SELECT 1')
+  const owner = cluster.toUrl('owner')
+  const [, worker] = cluster.workers
+
+  await t.test('answers updates meanwhile with 200 or 503, and with 200 from then on', async (t) => {
+    t.strictSame(listStatuses(await updateAll(send, 1)), [200])
+    let isOver = false
+    const answers: Answer[] = []
+    const load = (async () => {
+      for (let quantity = 2; !isOver; quantity++) answers.push(...(await updateAll(send, quantity)))
+    })()
+    await arrange(cluster, DISTRIBUTE)
+    isOver = true
+    await load
+    const unexpected = answers.filter(({ status }) => status !== 200 && status !== 503)
+    t.strictSame(unexpected, [], `${answers.length} updates`)
+    t.strictSame(listStatuses(await updateAll(send, 777)), [200])
+    t.strictSame(new Set(await quantities(send)), new Set([777]))
   })
-})
 
-t.test('the table is distributed while the service runs', async (t) => {
-  const cluster = await startFilled(t, 'SELECT 1')
-  const { send, stop } = await startService(t, cluster)
-  t.strictSame(listStatuses(await updateAll(send, 1)), [200])
-  let isOver = false
-  const answers: Answer[] = []
-  const load = (async () => {
-    for (let quantity = 2; !isOver; quantity++) answers.push(...(await updateAll(send, quantity)))
-  })()
-  await arrange(cluster, DISTRIBUTE)
-  isOver = true
-  await load
-  const unexpected = answers.filter(({ status }) => status !== 200 && status !== 503)
-  t.strictSame(unexpected, [], `${answers.length} updates`)
-  t.strictSame(listStatuses(await updateAll(send, 777)), [200])
-  t.strictSame(new Set(await quantities(send)), new Set([777]))
-  t.equal((await send('GET', '/readyz')).status, 200)
+  await t.test('needs no new connections for lists and readiness', async (t) => {
+    const use = async (quantity: number): Promise<void> => {
+      t.strictSame(listStatuses(await updateAll(send, quantity)), [200])
+      t.strictSame(new Set(await quantities(send)), new Set([quantity]))
+      // A check is made again after a second.
+      await setTimeout(1100)
+      t.equal((await send('GET', '/readyz')).status, 200)
+    }
+    const sessions = "SELECT pid FROM pg_stat_activity WHERE usename = 'service'"
+    await use(1)
+    const before = await cluster.query(sessions)
+    for (const quantity of [2, 3]) await use(quantity)
+    t.ok(before.length >= 3)
+    const pids = (await cluster.query(sessions)).map(({ pid }) => pid)
+    for (const { pid } of before) t.ok(pids.includes(pid), `connection ${pid}`)
+  })
+
+  await t.test('a locked row does not delay the others', async (t) => {
+    const release = await hold(t, owner, 'UPDATE inventory SET quantity = 99 WHERE pet_id = 1')
+    const start = performance.now()
+    const [locked, ...others] = pets.map((pet) =>
+      send('PATCH', `/v1/inventory/${pet}`, json({ quantity: 2 })),
+    )
+    t.strictSame(listStatuses(await Promise.all(others)), [200])
+    const longest = Math.round(performance.now() - start)
+    t.ok(longest < BESIDE_LOCKED_MS, `the others took up to ${longest} ms`)
+    t.equal((await locked)?.status, 503, 'the update of the locked row is rejected in time')
+    await release()
+  })
+
+  await t.test('an import whose commit is lost says that its outcome is unknown', async (t) => {
+    const input = `petId,quantity\n${pets.map((pet) => `${pet},5\n`).join('')}`
+    worker.losesCommits = true
+    const outcome = await inventory(t, owner, `import - --rows ${PETS}`, { input })
+    worker.losesCommits = false
+    t.match(outcome, { code: 4, stdout: '' }, outcome.stderr)
+    await eventually('Citus to finish the commit', async () => {
+      const rows = await cluster.query('SELECT FROM inventory WHERE quantity = 5')
+      return rows.length === PETS
+    })
+  })
+
+  await t.test('the pets of one worker are served while the other one is away', async (t) => {
+    await worker.kill()
+    const placements = await cluster.query(
+      `SELECT FROM generate_series(1, ${PETS}) n
+       JOIN pg_dist_shard ON shardid = get_shard_id_for_distribution_column('inventory', n)
+       JOIN pg_dist_placement USING (shardid) JOIN pg_dist_node USING (groupid)
+       WHERE nodeid = (SELECT min(nodeid) FROM pg_dist_node WHERE groupid > 0)`,
+    )
+    t.ok(placements.length > 0 && placements.length < PETS, `${placements.length} pets are on that one`)
+    // The first statements on connections that were open have an outcome that nobody knows.
+    const isServed = (answers: readonly Answer[]): boolean =>
+      answers.filter(({ status }) => status === 200).length === placements.length
+    await eventually('the pets of that worker to be served', async () => isServed(await updateAll(send, 2)))
+    for (let quantity = 3; quantity < 8; quantity++) {
+      const answers = await updateAll(send, quantity)
+      t.ok(isServed(answers), `${placements.length} of ${PETS} updates were made`)
+      t.strictSame(new Set(listStatuses(answers)), new Set([200, 503]))
+    }
+    t.equal((await send('GET', '/v1/inventory')).status, 503, 'a list needs both')
+    await worker.start()
+    await recovery('all updates to be served again', send, 9)
+    t.strictSame(new Set(await quantities(send)), new Set([9]))
+  })
+
   t.equal((await stop()).code, 0)
-})
-
-t.test('a worker dies and comes back: the pets of the other one are served all the time', async (t) => {
-  const cluster = await startFilled(t, DISTRIBUTE)
-  const { send } = await startService(t, cluster)
-  t.strictSame(listStatuses(await updateAll(send, 1)), [200])
-  await cluster.workers[1].kill()
-  const placements = await cluster.query(
-    `SELECT FROM generate_series(1, ${PETS}) n
-     JOIN pg_dist_shard ON shardid = get_shard_id_for_distribution_column('inventory', n)
-     JOIN pg_dist_placement USING (shardid) JOIN pg_dist_node USING (groupid)
-     WHERE nodeid = (SELECT min(nodeid) FROM pg_dist_node WHERE groupid > 0)`,
-  )
-  t.ok(placements.length > 0 && placements.length < PETS, `${placements.length} pets are on the other one`)
-  // The first statements on connections that were open have an outcome that nobody knows.
-  const isServed = (answers: readonly Answer[]): boolean =>
-    answers.filter(({ status }) => status === 200).length === placements.length
-  await eventually('the pets of the other worker to be served', async () =>
-    isServed(await updateAll(send, 2)),
-  )
-  for (let quantity = 3; quantity < 8; quantity++) {
-    const answers = await updateAll(send, quantity)
-    t.ok(isServed(answers), `${placements.length} of ${PETS} updates were made`)
-    t.strictSame(new Set(listStatuses(answers)), new Set([200, 503]))
-  }
-  t.equal((await send('GET', '/v1/inventory')).status, 503, 'a list needs both')
-  await cluster.workers[1].start()
-  await recovery('all updates to be served again', send, 9)
-  t.strictSame(new Set(await quantities(send)), new Set([9]))
 })

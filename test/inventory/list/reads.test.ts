@@ -103,6 +103,24 @@ t.test('a list is read whole after its changes took too long to find', async (t)
   t.equal(await metric('inventory_lists_total', { result: 'read' }), 3)
 })
 
+t.test('a statement that the server refuses, as Citus does, is not sent again for each list', async (t) => {
+  const database = await testDatabase(t, { entries: 2 })
+  let refusals = 0
+  const relay = await startRelay(t, database.url, {
+    towardsDatabase(bytes) {
+      if (!bytes.includes('WITH RECURSIVE') || bytes.includes('EXPLAIN')) return bytes
+      refusals++
+      return Buffer.from(bytes.toString('latin1').replace('WITH RECURSIVE', 'WITH RECURRING'), 'latin1')
+    },
+  })
+  const { send, update } = await startApp(t, relay.url)
+  for (const quantity of [1, 2, 3]) {
+    await update(1, quantity)
+    t.match(await send('GET', '/v1/inventory'), { status: 200, text: `"quantity":${quantity},` })
+  }
+  t.equal(refusals, 1)
+})
+
 t.test('a list whose connection is lost in its middle is read again, from the beginning', async (t) => {
   const database = await testDatabase(t, { entries: 20_000 })
   let losses = 0
