@@ -99,41 +99,38 @@ function trickle(socket: Socket, byte: string): void {
   socket.once('close', () => clearInterval(timer))
 }
 
-t.test(
-  `${SLOW_CLIENTS} clients that never end their request each get a 408, and hold up nobody`,
-  async (t) => {
-    const timings = { app: { ...longLimits.app, arrivalMs: ARRIVAL_MS } }
-    const { port, send, update } = await startApp(t, database.url, { timings })
-    const halfBody = updateRequest(7).slice(0, -1)
-    const slow = await Promise.all(
-      Array.from({ length: SLOW_CLIENTS }, async (_, index) => {
-        const connection = await openRaw(port)
-        const [start, more] = index % 2 === 0 ? [`${list.slice(0, -2)}X-Slow: `, 'x'] : [halfBody, ' ']
-        connection.socket.write(start.replace('Content-Length: 14', 'Content-Length: 1000'))
-        // Every other two send nothing more.
-        if (index % 4 < 2) trickle(connection.socket, more)
-        return connection
-      }),
-    )
-    const answered = sendRaw(port, halfBody.replace(authorization, ''))
-    const silent = sendRaw(port, '')
-    let waiting = true
-    const answers = Promise.all(slow.map(({ received }) => received)).finally(() => (waiting = false))
-    let served = 0
-    for (; waiting; served++) {
-      const { status, text } = await update(1, served % 1000)
-      const list = await send('GET', '/v1/inventory')
-      if (status !== 200 || list.text !== `[${text}]`)
-        throw new Error(`${status} ${text}, then ${list.status} ${list.text}`)
-    }
-    t.ok(served > 0, `${served} updates and lists meanwhile`)
-    for (const text of await answers) isError(t, parseResponse(text), 408, 'request_timeout')
-    t.strictSame(statusesIn(await answered), [401], 'an answered request gets no second answer')
-    t.equal(await silent, '', 'a connection on which nothing was asked gets no answer')
-    // No part of a request was taken for a whole one.
-    t.equal(await quantity(), String((served - 1) % 1000))
-  },
-)
+t.test('clients that never end their request each get a 408, and hold up nobody', async (t) => {
+  const timings = { app: { ...longLimits.app, arrivalMs: ARRIVAL_MS } }
+  const { port, send, update } = await startApp(t, database.url, { timings })
+  const halfBody = updateRequest(7).slice(0, -1)
+  const slow = await Promise.all(
+    Array.from({ length: SLOW_CLIENTS }, async (_, index) => {
+      const connection = await openRaw(port)
+      const [start, more] = index % 2 === 0 ? [`${list.slice(0, -2)}X-Slow: `, 'x'] : [halfBody, ' ']
+      connection.socket.write(start.replace('Content-Length: 14', 'Content-Length: 1000'))
+      // Every other two send nothing more.
+      if (index % 4 < 2) trickle(connection.socket, more)
+      return connection
+    }),
+  )
+  const answered = sendRaw(port, halfBody.replace(authorization, ''))
+  const silent = sendRaw(port, '')
+  let waiting = true
+  const answers = Promise.all(slow.map(({ received }) => received)).finally(() => (waiting = false))
+  let served = 0
+  for (; waiting; served++) {
+    const { status, text } = await update(1, served % 1000)
+    const list = await send('GET', '/v1/inventory')
+    if (status !== 200 || list.text !== `[${text}]`)
+      throw new Error(`${status} ${text}, then ${list.status} ${list.text}`)
+  }
+  t.ok(served > 0, `${served} updates and lists meanwhile`)
+  for (const text of await answers) isError(t, parseResponse(text), 408, 'request_timeout')
+  t.strictSame(statusesIn(await answered), [401], 'an answered request gets no second answer')
+  t.equal(await silent, '', 'a connection on which nothing was asked gets no answer')
+  // No part of a request was taken for a whole one.
+  t.equal(await quantity(), String((served - 1) % 1000))
+})
 
 t.test('a client that keeps its side open after an error, and sends on, is disconnected', async (t) => {
   const { socket, received } = await openRaw(port, { allowHalfOpen: true })

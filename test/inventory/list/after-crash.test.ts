@@ -1,7 +1,8 @@
 import { mock } from 'node:test'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
-import { startApp } from '../../support/app.ts'
+import { longLimits, startApp } from '../../support/app.ts'
+import { hold } from '../../support/on-server.ts'
 import { startOwnServer } from '../../support/own-server.ts'
 
 // Nobody else commits there. Nothing but a commit writes the log to the disk, so that a crash undoes what came after the last one.
@@ -44,15 +45,23 @@ t.test('forgets a commit that a crash has undone, although a list was made from 
   t.strictSame(await quantities(), expected)
 })
 
-t.test('a list after a quiet day does not read the table, if nothing was committed', async (t) => {
-  await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
+t.test('a list without a commit since the last one needs no lock, also after a quiet day', async (t) => {
+  await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 100) AS n")
   await database.query("ALTER DATABASE postgres SET idle_session_timeout = '100ms'")
-  const { send, metric } = await startApp(t, database.url)
+  const { send, metric } = await startApp(t, database.url, {
+    timings: { lists: { ...longLimits.lists, lock: 300 } },
+  })
+  const list = () => send('GET', '/v1/inventory')
   mock.timers.enable({ apis: ['setTimeout'] })
-  await send('GET', '/v1/inventory')
+  await list()
   mock.timers.tick(86_400_000)
   mock.timers.reset()
   await setTimeout(300)
-  await send('GET', '/v1/inventory')
+  await list()
   t.equal(await metric('inventory_lists_total', { result: 'read' }), 1)
+  await database.query('UPDATE inventory SET quantity = 7777 WHERE pet_id = 1')
+  t.match(await list(), { status: 200, text: '"quantity":7777' })
+  await hold(t, database.superuserUrl, 'LOCK TABLE inventory')
+  t.equal((await list()).status, 503, 'changes are read at once')
+  t.match(await list(), { status: 200, text: '"quantity":7777' })
 })

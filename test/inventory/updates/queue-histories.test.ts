@@ -149,38 +149,35 @@ for (const [limits, wait] of Object.entries(waits)) {
   }
 }
 
-t.test(
-  'what is apart is sent at the same time, but only one statement of the other pets of a key',
-  async (t) => {
-    for (const [keys, expected] of [
-      ['abcdef', 4],
-      ['aaaaaa', 3],
-    ] as const) {
-      const repository = new RandomRepository(() => 0, false)
-      const pending: (() => void)[] = []
-      repository.setQuantities = async ([first, ...others]) => {
-        // The first statement has all updates, of which PostgreSQL rejects one.
-        if (others.length === keys.length - 1) return rejected
-        await new Promise<void>((resolve) => pending.push(resolve))
-        const senders = new Set([first, ...others].map((update) => update?.caller?.key?.name))
-        t.equal(senders.size, 1)
-        return rejected
-      }
-      const queue = createQueue(repository)
-      const set = (name: string, petId: number) => queue.set(name, { petId: BigInt(petId), quantity: 1 })
-      const updates = Array.from(keys, set)
-      const outcomes = Promise.allSettled(updates)
-      for (let left = 100; left > 0; left--) await setImmediate()
-      t.equal(pending.length, expected, keys)
-      const later = Promise.allSettled([10, 11, 12, 13].map((petId) => set('a', petId)))
-      for (let left = 100; left > 0; left--) await setImmediate()
-      t.equal(pending.length, keys === 'aaaaaa' ? expected + 1 : expected, `${keys} and more of the first`)
-      const settled = Promise.all([outcomes, later]).then(() => true)
-      while (!(await Promise.race([settled, setImmediate(false)])))
-        for (const answer of pending.splice(0)) answer()
+t.test('what is apart is sent at once, but only one statement of the other pets of a key', async (t) => {
+  for (const [keys, expected] of [
+    ['abcdef', 4],
+    ['aaaaaa', 3],
+  ] as const) {
+    const repository = new RandomRepository(() => 0, false)
+    const pending: (() => void)[] = []
+    repository.setQuantities = async ([first, ...others]) => {
+      // The first statement has all updates, of which PostgreSQL rejects one.
+      if (others.length === keys.length - 1) return rejected
+      await new Promise<void>((resolve) => pending.push(resolve))
+      const senders = new Set([first, ...others].map((update) => update?.caller?.key?.name))
+      t.equal(senders.size, 1)
+      return rejected
     }
-  },
-)
+    const queue = createQueue(repository)
+    const set = (name: string, petId: number) => queue.set(name, { petId: BigInt(petId), quantity: 1 })
+    const updates = Array.from(keys, set)
+    const outcomes = Promise.allSettled(updates)
+    for (let left = 100; left > 0; left--) await setImmediate()
+    t.equal(pending.length, expected, keys)
+    const later = Promise.allSettled([10, 11, 12, 13].map((petId) => set('a', petId)))
+    for (let left = 100; left > 0; left--) await setImmediate()
+    t.equal(pending.length, keys === 'aaaaaa' ? expected + 1 : expected, `${keys} and more of the first`)
+    const settled = Promise.all([outcomes, later]).then(() => true)
+    while (!(await Promise.race([settled, setImmediate(false)])))
+      for (const answer of pending.splice(0)) answer()
+  }
+})
 
 t.test('a slow statement gives its place to the next batch, and its keys are apart', async (t) => {
   const repository = new RandomRepository(() => 0, false)
@@ -226,23 +223,20 @@ t.test('a slow statement gives its place to the next batch, and its keys are apa
   while (!(await Promise.race([settled, setImmediate(false)]))) for (const answer of slow.splice(0)) answer()
 })
 
-t.test(
-  'an update that was made does not wait until it is known why others of its batch were not',
-  async (t) => {
-    const repository = new RandomRepository(() => 0, false)
-    const reads: (() => void)[] = []
-    repository.setQuantities = async () => {
-      const entry = { petId: 1n, quantity: 1, status: 'sold' } as const
-      const others = new Promise<void>((resolve) => reads.push(resolve)).then(() => new Map())
-      return { kind: 'made', entries: new Map([[1n, entry]]), others }
-    }
-    const { set } = createQueue(repository)
-    const [made, unmade] = [1n, WITHOUT_ENTRY].map((petId) => set('', { petId, quantity: 1 }))
-    t.match(await made, { quantity: 1 })
-    for (const answer of reads) answer()
-    t.equal(await unmade, undefined)
-  },
-)
+t.test('an update that was made does not wait for why others of its batch were not', async (t) => {
+  const repository = new RandomRepository(() => 0, false)
+  const reads: (() => void)[] = []
+  repository.setQuantities = async () => {
+    const entry = { petId: 1n, quantity: 1, status: 'sold' } as const
+    const others = new Promise<void>((resolve) => reads.push(resolve)).then(() => new Map())
+    return { kind: 'made', entries: new Map([[1n, entry]]), others }
+  }
+  const { set } = createQueue(repository)
+  const [made, unmade] = [1n, WITHOUT_ENTRY].map((petId) => set('', { petId, quantity: 1 }))
+  t.match(await made, { quantity: 1 })
+  for (const answer of reads) answer()
+  t.equal(await unmade, undefined)
+})
 
 t.test('an update behind a slow one is late, and not locked by another transaction', async (t) => {
   const repository = new RandomRepository(() => 0, false)

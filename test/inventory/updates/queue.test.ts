@@ -33,29 +33,26 @@ t.test('updates that arrive together share a transaction, and each caller gets i
 
 const LOCKED = 'Another transaction has locked the entry or the whole inventory. Nothing was changed.'
 
-t.test(
-  'an update of a locked row or table is refused, no other is, and one that can wait is made',
-  async (t) => {
-    const { database, updateAll } = await startService(t, 50, { timings: shortWaits })
-    const patient = await startApp(t, database.url)
-    for (const [lock, pets, firstLocked] of [
-      ['UPDATE inventory SET quantity = 1 WHERE pet_id = 50', 50, 50],
-      ['LOCK TABLE inventory IN SHARE MODE', 3, 1],
-      ['LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE', 3, 1],
-    ] as const) {
-      const release = await database.hold(lock)
-      for (const [index, { status, text }] of (await updateAll(pets, 2)).entries()) {
-        const isLocked = index + 1 >= firstLocked
-        t.equal(status, isLocked ? 503 : 200, `pet ${index + 1}`)
-        if (isLocked) t.match(text, LOCKED)
-      }
-      const waiting = patient.updateAll(pets, 5)
-      await waitForLocks(database)
-      await release()
-      t.ok((await waiting).every(({ status }) => status === 200))
+t.test('an update of a locked row or table is refused if it cannot wait, and no other is', async (t) => {
+  const { database, updateAll } = await startService(t, 50, { timings: shortWaits })
+  const patient = await startApp(t, database.url)
+  for (const [lock, pets, firstLocked] of [
+    ['UPDATE inventory SET quantity = 1 WHERE pet_id = 50', 50, 50],
+    ['LOCK TABLE inventory IN SHARE MODE', 3, 1],
+    ['LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE', 3, 1],
+  ] as const) {
+    const release = await database.hold(lock)
+    for (const [index, { status, text }] of (await updateAll(pets, 2)).entries()) {
+      const isLocked = index + 1 >= firstLocked
+      t.equal(status, isLocked ? 503 : 200, `pet ${index + 1}`)
+      if (isLocked) t.match(text, LOCKED)
     }
-  },
-)
+    const waiting = patient.updateAll(pets, 5)
+    await waitForLocks(database)
+    await release()
+    t.ok((await waiting).every(({ status }) => status === 200))
+  }
+})
 
 /** How often an update may be sent in its four seconds. */
 const MAX_ATTEMPTS = 84
@@ -67,35 +64,32 @@ const withoutWaiting = {
   'an error of its own': ["RAISE 'no' USING ERRCODE = '55P03'", 'SELECT'],
 } as const
 
-t.test(
-  'a trigger that does not wait for a lock runs once for each update, or a bounded number of times',
-  async (t) => {
-    const { database, update, updateAll } = await startService(t, 60, { timings: shortWaits })
-    const { query } = database
-    await query('CREATE SEQUENCE attempts; CREATE TABLE totals AS SELECT 1')
-    const act = (statement: string) =>
-      query(`DROP FUNCTION IF EXISTS act CASCADE; ALTER SEQUENCE attempts RESTART;
+t.test('a trigger that does not wait for a lock runs once, or a bounded number of times', async (t) => {
+  const { database, update, updateAll } = await startService(t, 60, { timings: shortWaits })
+  const { query } = database
+  await query('CREATE SEQUENCE attempts; CREATE TABLE totals AS SELECT 1')
+  const act = (statement: string) =>
+    query(`DROP FUNCTION IF EXISTS act CASCADE; ALTER SEQUENCE attempts RESTART;
       ${trigger(`IF NEW.pet_id <= 10 THEN PERFORM nextval('attempts'); ${statement}; END IF`)}`)
-    const attempts = async () => Number((await query('SELECT last_value FROM attempts'))[0]?.['last_value'])
-    for (const [what, [statement, lock]] of Object.entries(withoutWaiting)) {
-      await act(statement)
-      const release = await database.hold(lock)
-      t.match(await update(1, 5), { status: 503, text: '"code":"nothing_changed"' })
-      t.equal(await attempts(), 1, what)
-      for (const [index, { status }] of (await updateAll(60, 5)).entries())
-        t.equal(status, index < 10 ? 503 : 200, `${what}, pet ${index + 1}`)
-      await release()
-    }
-    await act('PERFORM FROM totals FOR UPDATE')
-    await query("ALTER FUNCTION act SET lock_timeout = '1ms'")
-    const release = await database.hold('SELECT FROM totals FOR UPDATE')
-    t.match(await update(1, 5), { status: 503, text: LOCKED })
-    const count = await attempts()
-    t.ok(count > 1 && count <= MAX_ATTEMPTS, `${count} attempts`)
+  const attempts = async () => Number((await query('SELECT last_value FROM attempts'))[0]?.['last_value'])
+  for (const [what, [statement, lock]] of Object.entries(withoutWaiting)) {
+    await act(statement)
+    const release = await database.hold(lock)
+    t.match(await update(1, 5), { status: 503, text: '"code":"nothing_changed"' })
+    t.equal(await attempts(), 1, what)
+    for (const [index, { status }] of (await updateAll(60, 5)).entries())
+      t.equal(status, index < 10 ? 503 : 200, `${what}, pet ${index + 1}`)
     await release()
-    t.equal((await update(1, 6)).status, 200)
-  },
-)
+  }
+  await act('PERFORM FROM totals FOR UPDATE')
+  await query("ALTER FUNCTION act SET lock_timeout = '1ms'")
+  const release = await database.hold('SELECT FROM totals FOR UPDATE')
+  t.match(await update(1, 5), { status: 503, text: LOCKED })
+  const count = await attempts()
+  t.ok(count > 1 && count <= MAX_ATTEMPTS, `${count} attempts`)
+  await release()
+  t.equal((await update(1, 6)).status, 200)
+})
 
 const waitsForLocks: Readonly<Record<string, readonly [definition: string, lock: string]>> = {
   'rows are locked': ['', 'SELECT FROM inventory WHERE pet_id <= 200 FOR UPDATE'],

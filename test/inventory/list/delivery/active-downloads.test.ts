@@ -1,19 +1,12 @@
 import { once } from 'node:events'
 import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http'
 import { setImmediate, setTimeout } from 'node:timers/promises'
-import { pino } from 'pino'
-import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
-import { inventoryList } from '../../../../src/inventory/list/cached-list.ts'
 import { ActiveDownloads } from '../../../../src/inventory/list/delivery/active-downloads.ts'
-import { listReader } from '../../../../src/inventory/list/reads/reader.ts'
 import type { Representation } from '../../../../src/inventory/list/serialized/serialized-list.ts'
-import { requestMetrics } from '../../../../src/metrics/request-metrics.ts'
 import { startService } from '../../../support/app.ts'
-import { addMany } from '../../../support/database.ts'
 import { until } from '../../../support/eventually.ts'
 import { openUnread } from '../../../support/messages.ts'
-import { openPool } from '../../../support/pool.ts'
 import { listen } from '../../../support/ports.ts'
 
 const makeList = (size: number): Representation => ({ buffers: [Buffer.alloc(size, 'x')], size })
@@ -90,21 +83,4 @@ t.test('clients that read nothing of old lists are cut off when these take too m
   }
   t.equal((await send('GET', '/v1/inventory')).status, 200)
   await until('a client to be cut off', () => log.some(({ aborted }) => aborted === true))
-})
-
-t.test('a list waits for memory before it is read', async (t) => {
-  const { owner, pool } = await openPool(t)
-  await addMany(owner, 2000)
-  const downloads = new ActiveDownloads({ budgetBytes: 0, timeoutMs: 100 })
-  const log = pino({ level: 'silent' })
-  const list = inventoryList(listReader(pool), downloads, requestMetrics(new Registry()), log)
-  const { response } = await openResponse(t)
-  downloads.add(await list(), response)
-  const isCutOff: boolean[] = []
-  for (const quantity of [1, 2]) {
-    await owner.query('UPDATE inventory SET quantity = $1 WHERE pet_id = 1', [quantity])
-    await list()
-    isCutOff.push(response.req.socket.destroyed)
-  }
-  t.strictSame(isCutOff, [false, true], 'once the list that the client reads is not the latest')
 })
