@@ -4,7 +4,15 @@ import { valueColumns } from '../../src/inventory/entry/columns.ts'
 import { startRecording } from '../../src/inventory/history/recording.ts'
 import { startApp } from '../support/app.ts'
 import { inventory, startCommand, succeed } from '../support/command.ts'
-import { addKey, addMany, readStock, testDatabase, testRole, waitForLocks } from '../support/database.ts'
+import {
+  addKey,
+  addMany,
+  readStock,
+  type TestDatabase,
+  testDatabase,
+  testRole,
+  waitForLocks,
+} from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { errorsIn, readChanges } from '../support/history.ts'
 import { createSender } from '../support/http.ts'
@@ -15,6 +23,13 @@ import { trigger } from '../support/triggers.ts'
 
 /** Turns the history on, as the command does, which then waits for servers. */
 const turnOn = (url: string): Promise<void> => inTransaction({ url }, startRecording)
+
+/** Makes a database whose history is on, with these entries. */
+async function openRecorded(t: Test, ...entries: string[]): Promise<TestDatabase> {
+  const database = await testDatabase(t, { entries })
+  await turnOn(database.url)
+  return database
+}
 
 const history = (t: Test, url: string, command: string): Promise<string> =>
   succeed(t, url, `history ${command}`)
@@ -48,7 +63,7 @@ t.test('every acknowledged update of two services is recorded once, and pets hav
   const lines = '1,1900000002, 2,1900000003, 3,0, 4,0, 5,0, 8,9,'.split(' ')
   await importLines(t, database.url, 'replace', ...lines)
   await sql
-  await load.served(2000)
+  await load.served(1000)
   await load.stop()
 
   const changes = await readChanges(t, database.url)
@@ -61,8 +76,7 @@ t.test('every acknowledged update of two services is recorded once, and pets hav
 })
 
 t.test('changes are listed by pet, time and caller, as a table and as JSON', async (t) => {
-  const database = await testDatabase(t, { entries: ['9223372036854775807,5,available'] })
-  await turnOn(database.url)
+  const database = await openRecorded(t, '9223372036854775807,5,available')
   await database.query(`UPDATE inventory SET quantity = 0; UPDATE inventory SET quantity = quantity;
     INSERT INTO inventory VALUES (2, 7, 'sold'); DELETE FROM inventory WHERE pet_id = 2; UPDATE inventory SET pet_id = 3;
     TRUNCATE inventory`)
@@ -92,8 +106,7 @@ t.test('changes are listed by pet, time and caller, as a table and as JSON', asy
 })
 
 t.test('a change of any field of an entry is recorded', async (t) => {
-  const database = await testDatabase(t, { entries: ['1,5,available'] })
-  await turnOn(database.url)
+  const database = await openRecorded(t, '1,5,available')
   for (const { field, column, values } of valueColumns) {
     await database.query(`UPDATE inventory SET ${column} = '${values?.at(-1) ?? 7}'`)
     const changes = await readChanges(t, database.url)
@@ -103,8 +116,7 @@ t.test('a change of any field of an entry is recorded', async (t) => {
 })
 
 t.test('a role that names callers itself forges no line, and is shown', async (t) => {
-  const database = await testDatabase(t, { entries: ['1,5,sold'] })
-  await turnOn(database.url)
+  const database = await openRecorded(t, '1,5,sold')
   const [{ role } = {}] = await database.query('SELECT session_user AS role')
   const forged = [['a\nb'], ['a', 'role x (y)'], ['a', 'ab', '\u001b[2J\u202e'], ['ä'], [['a']], 'a']
   const named = ['a', 'ab', 'r.1']
@@ -122,8 +134,7 @@ t.test('a role that names callers itself forges no line, and is shown', async (t
 })
 
 t.test('prune deletes all that is older, and says how much, also if it is interrupted', async (t) => {
-  const database = await testDatabase(t)
-  await turnOn(database.url)
+  const database = await openRecorded(t)
   await addMany(database, 15_000)
   for (const ids of ['<= 7500', '> 7500'])
     await database.query(`UPDATE inventory SET quantity = 1 WHERE pet_id ${ids}`)
@@ -164,8 +175,7 @@ t.test('prune deletes no younger change of a history with partitions or an archi
 })
 
 t.test('off leaves no trigger behind, and writers are not recorded', async (t) => {
-  const database = await testDatabase(t)
-  await turnOn(database.url)
+  const database = await openRecorded(t)
   const open = await database.hold("INSERT INTO inventory VALUES (1, 1, 'sold')", 'COMMIT')
   const refused = await inventory(t, database.url, 'history off')
   t.match(refused, { code: 1, stderr: /canceling statement due to lock timeout/ })
