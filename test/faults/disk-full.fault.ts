@@ -13,11 +13,10 @@ const FILL = '/var/lib/postgresql/fill'
 /** Starts a PostgreSQL on a small disk of its own. `fill` takes all of its space, and `empty` gives that back. */
 async function startSmallServer(t: Test) {
   const sh = shellIn('.')
-  const container = await sh(`docker run --detach --rm --tmpfs /var/lib/postgresql:size=200m \
+  const id = await sh(`docker run --detach --rm --tmpfs /var/lib/postgresql:size=200m \
     --publish 127.0.0.1::5432 --env POSTGRES_PASSWORD=small postgres:18-alpine`)
-  const id = container.trim()
   t.teardown(() => sh(`docker kill ${id}`))
-  const address = (await sh(`docker port ${id} 5432/tcp`)).trim()
+  const address = await sh(`docker port ${id} 5432/tcp`)
   const url = `postgres://postgres:small@${address}/postgres`
   await eventually('PostgreSQL', () => onServer(url, 'SELECT').catch(() => false as const))
   return {

@@ -6,49 +6,58 @@ import type { Test } from 'tap'
 import { dockerVariables } from './containers.ts'
 import { eventually } from './eventually.ts'
 import { createSender } from './http.ts'
-import { type Exchange, startLoad } from './load.ts'
+import { startLoad } from './load.ts'
 import { freePort } from './ports.ts'
 import { apiKey, temporaryFolder } from './program.ts'
 
 /** Clients that send requests at the same time: few, because the builds and the deployments need the machine. */
 const CLIENTS = 4
 
-/** Returns what runs a shell command in a folder, and resolves with its output or rejects with its outcome. */
+/** Returns what runs a shell command in a folder, and resolves with what it printed or rejects with its outcome. */
 export function shellIn(cwd: string): (command: string) => Promise<string> {
   // Compose prefers variables to `.env`.
   const options = { cwd, env: dockerVariables, maxBuffer: 1e8 }
-  return async (command) => (await promisify(execFile)('sh', ['-euc', command], options)).stdout
+  return async (command) => (await promisify(execFile)('sh', ['-euc', command], options)).stdout.trim()
 }
 
 /** The command that copies the files of the project into the folder of the shell. */
-export const copyProject =
+const copyProject =
   `git -C '${process.cwd()}' ls-files -z --cached --others --exclude-standard | ` +
   `tar -C '${process.cwd()}' --null --files-from=- -c | tar -x --no-same-permissions`
 
 /** A deployment by compose. */
 export type Deployment = Awaited<ReturnType<typeof startDeployment>>
 
-/** Starts this checkout, or the files of a commit, with an inventory that `startLoad` can use. */
-export async function startDeployment(t: Test, { commit }: { readonly commit?: string } = {}) {
+interface DeploymentOptions {
+  /** Whose files are deployed, in place of those of this checkout as one who clones them with umask 077 has them. */
+  readonly commit?: string
+  /** Further lines of `.env`. */
+  readonly settings?: readonly string[]
+}
+
+/** Starts a deployment with an inventory that `startLoad` can use. */
+export async function startDeployment(t: Test, { commit, settings = [] }: DeploymentOptions = {}) {
   const cwd = await temporaryFolder(t)
   const port = await freePort()
-  const shell = shellIn(cwd)
-  const sh = async (command: string): Promise<string> => (await shell(command)).trim()
+  const sh = shellIn(cwd)
   /** Adds lines to `.env`. */
   const set = (...lines: string[]): Promise<void> =>
     appendFile(path.join(cwd, '.env'), `${lines.join('\n')}\n`)
   const project = `deployment-${process.pid}-${port}`
-  await set(`COMPOSE_PROJECT_NAME=${project}`, `API_KEYS=${apiKey}`, `PUBLISH=127.0.0.1:${port}`)
-  await sh(commit === undefined ? copyProject : `git -C '${process.cwd()}' archive ${commit} | tar -x`)
+  await set(`COMPOSE_PROJECT_NAME=${project}`, `API_KEYS=${apiKey}`, `PUBLISH=127.0.0.1:${port}`, ...settings)
+  await sh(
+    commit === undefined
+      ? `${copyProject}; chmod -R go= .`
+      : `git -C '${process.cwd()}' archive ${commit} | tar -x`,
+  )
   t.teardown(() =>
     sh(`docker compose down --volumes --remove-orphans --timeout 1
       docker image ls --quiet --filter 'reference=${project}-*' | sort -u | xargs -r docker image rm --force`),
   )
   await sh('docker compose build --quiet')
   await sh('docker compose up --quiet-pull --detach --wait')
-  await sh(String.raw`chmod 755 . && umask 022 && printf 'petId,quantity\n1,0\n2,0\n' >stock.csv`)
   await sh(
-    'docker compose run --rm --no-deps --volume "$PWD:/files:ro" api inventory import /files/stock.csv',
+    String.raw`printf 'petId,quantity\n1,0\n2,0\n' | docker compose exec -T api inventory import - --rows 2`,
   )
   return {
     cwd,
@@ -79,8 +88,7 @@ export async function startDeployment(t: Test, { commit }: { readonly commit?: s
 
 /** Does something while clients list and update. Returns its error, if it fails, and what requests failed. */
 export async function underLoad(t: Test, { port }: Deployment, name: string, action: () => Promise<unknown>) {
-  const isReady = async (): Promise<boolean> => (await createSender(port)('GET', '/readyz')).status === 200
-  await eventually('the service', async () => await isReady())
+  await eventually('the service', async () => (await createSender(port)('GET', '/readyz')).status === 200)
   const loads = [true, false].map((keepAlive) =>
     startLoad(t, { ports: [port], clients: CLIENTS / 2, pets: [keepAlive ? 1 : 2], keepAlive }),
   )
@@ -91,14 +99,10 @@ export async function underLoad(t: Test, { port }: Deployment, name: string, act
   )
   await Promise.all(loads.map((load) => load.served(100)))
   await Promise.all(loads.map((load) => load.stop()))
-  const failures = loads.flatMap((load) => load.failures)
+  const failures = loads
+    .flatMap((load) => load.failures)
+    .map(({ kind, answer }) => `${kind}: ${answer ? `${answer.status} ${answer.text}` : 'no answer'}`)
   const requests = failures.length + loads.reduce((sum, { successes }) => sum + successes, 0)
-  const times = failures.map(({ time }) => time)
-  const seconds = failures.length === 0 ? 0 : (Math.max(...times) - Math.min(...times)) / 1000
-  t.comment(`${name}: ${failures.length} of ${requests} requests failed, within ${seconds.toFixed(1)} s`)
-  return { error, failures: failures.map(describe), loads }
-}
-
-function describe({ kind, answer }: Exchange): string {
-  return answer === undefined ? `${kind}: no answer` : `${kind}: ${answer.status} ${answer.text}`
+  t.comment(`${name}: ${failures.length} of ${requests} requests failed`)
+  return { error, failures, loads }
 }
