@@ -1,3 +1,4 @@
+import { createServer, type Socket } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { inTransaction } from '../../src/database/admin/transaction.ts'
@@ -7,8 +8,8 @@ import { longLimits, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { isError } from '../support/http.ts'
-import { startLogin } from '../support/login.ts'
 import { backend, openPool } from '../support/pool.ts'
+import { listen } from '../support/ports.ts'
 import { countingFilter, startRelay } from '../support/relay.ts'
 import { trigger } from '../support/triggers.ts'
 
@@ -84,10 +85,34 @@ t.test('no option in the address takes away what the service relies on', async (
   t.strictSame(await pool.query(`SELECT concat_ws(' ', ${names}) AS set`), [{ set: 'off warning set 5s' }])
 })
 
+/** A message of the server that asks for authentication (PostgreSQL manual, section 54.7). */
+function authentication(code: number, data = ''): Buffer {
+  const message = Buffer.from(`R12345678${data}`, 'latin1')
+  message.writeInt32BE(message.length - 1, 1)
+  message.writeInt32BE(code, 5)
+  return message
+}
+
 t.test('a login that pg refuses is an error of the query, and leaves no connection', async (t) => {
-  for (const login of ['gss', 'oauth', 'scram-sha-256'] as const) {
-    const { host, clients } = await startLogin(t, login)
-    const { pool } = await openPool(t, { url: `postgres://server:a-password@${host}/db` })
+  for (const login of [
+    // GSS, OAUTH, and SCRAM with more iterations than a client should accept.
+    () => authentication(7),
+    () => authentication(10, 'OAUTHBEARER\0\0'),
+    (sent: string) => {
+      const [, nonce] = /,r=(.+)$/.exec(sent) ?? []
+      if (nonce === undefined) return authentication(10, 'SCRAM-SHA-256\0\0')
+      return authentication(11, `r=${nonce}x,s=c2FsdA==,i=600000`)
+    },
+  ]) {
+    const clients = new Set<Socket>()
+    const server = createServer((socket) => {
+      clients.add(socket)
+      socket.on('error', () => {}).on('close', () => clients.delete(socket))
+      socket.on('data', (sent) => socket.write(login(sent.toString('latin1'))))
+    })
+    const { pool } = await openPool(t, {
+      url: `postgres://server:a-password@127.0.0.1:${await listen(t, server)}/db`,
+    })
     const cause = { message: /^SASL: .*(mechanism|scramMax)|^Unknown auth/ }
     for (let round = 0; round < 3; round++) await t.rejects(pool.query(backend), { cause })
     await eventually('the connections to be closed', async () => clients.size === 0)

@@ -2,7 +2,6 @@ import t, { type Test } from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { findContradiction } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
-import { openUnread } from '../support/messages.ts'
 import { freePort } from '../support/ports.ts'
 import { startServer } from '../support/program.ts'
 
@@ -32,13 +31,6 @@ async function stopUnderLoad(t: Test, keepAlive: boolean): Promise<void> {
   t.strictSame(others, [], 'nothing else was lost')
   for (const pet of pets) t.equal(findContradiction(load.readHistory(pet), 0), undefined)
 }
-
-t.test('a stop beside readers that read nothing of a long list takes nine seconds at most', async (t) => {
-  const database = await testDatabase(t, { entries: 100_000 })
-  const server = await startServer(t, { DATABASE_URL: database.url })
-  for (let count = 0; count < 40; count++) await openUnread(t, server.port)
-  t.equal((await server.stop()).code, 0)
-})
 
 t.test('a stop loses no request on persistent connections', (t) => stopUnderLoad(t, true))
 t.test('a stop loses new connections alone, as the port closes', (t) => stopUnderLoad(t, false))

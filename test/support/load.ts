@@ -2,7 +2,7 @@ import { Agent } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { until } from './eventually.ts'
-import { type Answer, createSender, json } from './http.ts'
+import { type Answer, createSender, json, type Send } from './http.ts'
 import { findContradiction, type Operation } from './linearizability.ts'
 import type { OwnServer } from './own-server.ts'
 import { apiKey } from './program.ts'
@@ -19,14 +19,12 @@ export interface Exchange {
   readonly pet?: number
   readonly quantity?: number
   /** Undefined where the connection broke. */
-  readonly answer: Answer | undefined
+  readonly answer?: Answer
   /** The code of the error with which it broke. */
   readonly error?: string
-  /** When it ended, in milliseconds. */
-  readonly time: number
 }
 
-export interface LoadOptions {
+interface LoadOptions {
   /** Where the service listens; the clients use the ports round-robin. */
   readonly ports: readonly number[]
   readonly clients: number
@@ -61,11 +59,12 @@ export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key
   let isStopping = false
   const successes = (): number => counts.update.success + counts.list.success
 
-  const note = (outcome: Omit<Exchange, 'time'>, isDecided: boolean): void => {
-    const exchange = { ...outcome, time: performance.now() }
-    counts[exchange.kind][isDecided ? 'success' : 'failure']++
-    if (!isDecided) failures.push(exchange)
+  /** Returns whether the exchange has succeeded. */
+  const note = (exchange: Exchange, isSuccess: boolean): boolean => {
+    counts[exchange.kind][isSuccess ? 'success' : 'failure']++
+    if (!isSuccess) failures.push(exchange)
     else if (exchange.kind === 'update' && exchange.answer?.status === 200) updates.push(exchange)
+    return isSuccess
   }
 
   const client = async (_: unknown, number: number): Promise<void> => {
@@ -74,51 +73,53 @@ export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key
       const id = `${number}.${count}`
       const headers = { authorization: `Bearer ${key}`, 'x-request-id': id }
       const send = createSender(ports[number % ports.length] ?? 0, headers, agent)
-      const isDecided = await (Math.random() < 0.5 ? list(send, id) : update(send, id))
+      const isSuccess = await (Math.random() < 0.5 ? list(send, id) : update(send, id))
       ends[number] = count + 1
-      await setTimeout(Math.random() * (isDecided ? PAUSE : PAUSE_AFTER_FAILURE))
+      await setTimeout(Math.random() * (isSuccess ? PAUSE : PAUSE_AFTER_FAILURE))
     }
     agent.destroy()
   }
 
-  const list = async (send: ReturnType<typeof createSender>, id: string): Promise<boolean> => {
+  /** Waits for the outcome of a request. Returns it, with the places of both among all events. */
+  const settle = async (sent: Promise<Answer>) => {
     const began = ++events
-    const { answer, ...lost } = await settle(send('GET', '/v1/inventory'))
-    const ended = ++events
-    const isAnswered = answer?.status === 200
-    const items: { petId: number; quantity: number; status: string }[] = isAnswered
-      ? JSON.parse(answer.text)
-      : []
+    const outcome: Pick<Exchange, 'answer' | 'error'> = await sent.then(
+      (answer) => ({ answer }),
+      (error) => ({ error: String(error.code ?? error) }),
+    )
+    return { began, ended: ++events, outcome }
+  }
+
+  const list = async (send: Send, id: string): Promise<boolean> => {
+    const { began, ended, outcome } = await settle(send('GET', '/v1/inventory'))
+    const items: { petId: number; quantity: number; status: string }[] =
+      outcome.answer?.status === 200 ? JSON.parse(outcome.answer.text) : []
     const found = items.filter(({ petId }) => histories.has(petId))
     const isInOrder = items.every(({ petId }, index) => petId > (items[index - 1]?.petId ?? 0))
-    const isDecided = found.length === pets.length && isInOrder
-    note({ kind: 'list', id, answer, ...lost }, isDecided)
     for (const { petId, quantity, status } of found) {
       histories.get(petId)?.push({ kind: 'read', quantity, began, ended })
       seen.set(petId, `"${quantity}-${status}"`)
     }
-    return isDecided
+    return note({ kind: 'list', id, ...outcome }, found.length === pets.length && isInOrder)
   }
 
-  const update = async (send: ReturnType<typeof createSender>, id: string): Promise<boolean> => {
+  const update = async (send: Send, id: string): Promise<boolean> => {
     const pet = pets[Math.floor(Math.random() * pets.length)] ?? 0
     const quantity = ++quantities
     const tag = Math.random() < 0.3 ? seen.get(pet) : undefined
     const expected = tag === undefined ? undefined : parseQuantity(tag)
     const message = json({ quantity }, tag === undefined ? {} : { 'if-match': tag })
-    const began = ++events
-    const { answer, ...lost } = await settle(send('PATCH', `/v1/inventory/${pet}`, message))
+    const { began, ended, outcome } = await settle(send('PATCH', `/v1/inventory/${pet}`, message))
+    const { status, headers: { etag = '' } = {} } = outcome.answer ?? {}
     // A refusal that has the tag that the update expected is no decision.
-    const isRefused = answer?.status === 412 && answer.headers.etag !== tag
-    const isDecided = isRefused || answer?.status === 200
-    const ended = isDecided ? ++events : Number.POSITIVE_INFINITY
-    note({ kind: 'update', id, pet, quantity, answer, ...lost }, isDecided)
+    const isRefused = status === 412 && etag !== tag
+    const isDecided = isRefused || status === 200
+    const history = histories.get(pet)
     if (isRefused) {
-      const { etag = '' } = answer.headers
-      histories.get(pet)?.push({ kind: 'read', quantity: parseQuantity(etag), began, ended })
+      history?.push({ kind: 'read', quantity: parseQuantity(etag), began, ended })
       seen.set(pet, etag)
-    } else histories.get(pet)?.push({ kind: 'update', quantity, expected, began, ended })
-    return isDecided
+    } else history?.push({ kind: 'update', quantity, expected, began, ended: isDecided ? ended : Infinity })
+    return note({ kind: 'update', id, pet, quantity, ...outcome }, isDecided)
   }
 
   const running = Promise.all(Array.from({ length: clients }, client))
@@ -160,15 +161,6 @@ export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key
 /** The quantity in the tag of an entry. */
 function parseQuantity(tag: string): number {
   return Number.parseInt(tag.slice(1), 10)
-}
-
-async function settle(sent: Promise<Answer>): Promise<Pick<Exchange, 'answer' | 'error'>> {
-  try {
-    return { answer: await sent }
-  } catch (error) {
-    const { code = error } = Object(error)
-    return { answer: undefined, error: String(code) }
-  }
 }
 
 /** Whether an exchange ended with a 503 that says when to try again. */

@@ -5,7 +5,7 @@ import { createServer, type Server } from 'node:net'
 import type { Test } from 'tap'
 
 /** Has a server listen on a free port of 127.0.0.1 until the test ends, and returns the port. */
-export async function listen(t: Test, server: Server): Promise<number> {
+export async function listen(t: Pick<Test, 'teardown'>, server: Server): Promise<number> {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   t.teardown(() => {

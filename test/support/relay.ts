@@ -3,20 +3,10 @@ import { connect, createServer, type Socket } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import type { Test } from 'tap'
 import { eventually } from './eventually.ts'
-
-/** A port of this machine from which connections go on to a database, and which fails when a test wants it to. */
-export type Relay = Awaited<ReturnType<typeof startRelay>>
+import { listen } from './ports.ts'
 
 /** Returns what goes on in place of the bytes, or undefined to break the connection. */
 type Filter = (bytes: Buffer) => Buffer | undefined | Promise<Buffer>
-
-/** What the bytes go through in either direction. */
-interface Filters {
-  readonly towardsDatabase?: Filter
-  readonly towardsClient?: Filter
-}
-
-const everything: Filter = (bytes) => bytes
 
 /** A filter that lets everything through, and counts the pieces that contain a text. */
 export function countingFilter(text: string) {
@@ -28,17 +18,23 @@ export function countingFilter(text: string) {
   return counter
 }
 
-/** Listens on a free port of 127.0.0.1 until the test ends, and relays every connection to the server at `url`. */
+/**
+ * Listens on a free port of 127.0.0.1 until the test ends, and relays every connection to the server at `url`, through the filters.
+ * It fails when a test wants it to.
+ */
 export async function startRelay(
   t: Pick<Test, 'teardown'>,
   url: string,
-  { towardsDatabase = everything, towardsClient = everything }: Filters = {},
+  {
+    towardsDatabase,
+    towardsClient,
+  }: { readonly [Direction in 'towardsDatabase' | 'towardsClient']?: Filter } = {},
 ) {
   let target = new URL(url)
   let stalled = Promise.resolve()
   let goOn = (): void => {}
   const sockets = new Set<Socket>()
-  const carry = (from: Socket, filter: Filter, to: Socket): void => {
+  const carry = (from: Socket, filter: Filter | undefined, to: Socket): void => {
     sockets.add(from)
     from.on('error', () => {})
     from.on('close', () => {
@@ -48,7 +44,7 @@ export async function startRelay(
     const filtered = async function* (source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
       for await (const bytes of source) {
         await stalled
-        const passed = await filter(bytes)
+        const passed = filter === undefined ? bytes : await filter(bytes)
         if (passed === undefined) throw new Error('The connection is to break.')
         yield passed
       }
@@ -64,17 +60,9 @@ export async function startRelay(
     carry(near, towardsDatabase, far)
     carry(far, towardsClient, near)
   })
-  // An outgoing connection of another process may have the port for a moment.
-  const listenOn = (port: number): Promise<unknown> =>
-    eventually(`port ${port} to be free`, () => {
-      server.listen(port, '127.0.0.1')
-      return once(server, 'listening').catch(() => false as const)
-    })
-  await listenOn(0)
-  const address = server.address()
+  const port = await listen(t, server)
   const relayed = new URL(url)
-  relayed.hostname = '127.0.0.1'
-  relayed.port = String(typeof address === 'object' && address?.port)
+  relayed.host = `127.0.0.1:${port}`
   /** Breaks every connection that is open. */
   const cut = (): void => {
     for (const socket of sockets) socket.destroy()
@@ -105,7 +93,12 @@ export async function startRelay(
       cut()
       goOn()
       stalled = Promise.resolve()
-      if (!server.listening) await listenOn(Number(relayed.port))
+      if (server.listening) return
+      // An outgoing connection of another process may have the port for a moment.
+      await eventually(`port ${port} to be free`, () => {
+        server.listen(port, '127.0.0.1')
+        return once(server, 'listening').catch(() => false as const)
+      })
     },
   }
 }
@@ -114,7 +107,7 @@ export async function startRelay(
  * Starts a relay to a server that lacks a feature. Statements that contain `feature` reach PostgreSQL with another word of the same
  * length in its place, which PostgreSQL does not know: the error is its own.
  */
-export function startLackingServer(t: Test, url: string, feature: string): Promise<Relay> {
+export function startLackingServer(t: Test, url: string, feature: string) {
   const unknown = feature.replace(/[a-z](?=[^a-z]*$)/i, (last) => (last === 'q' ? 'x' : 'q'))
   return startRelay(t, url, {
     // pg writes a statement at once, so it arrives in one piece.
