@@ -25,7 +25,7 @@ t.test('unknown keys cause at most a few queries a second', async (t) => {
   await cache.refresh()
   const before = reads.count
   const start = performance.now()
-  while (performance.now() - start < 500) {
+  while (performance.now() - start < 200) {
     const found = await Promise.all(Array.from({ length: 200 }, () => cache.find(makeApiKey())))
     if (found.some((owner) => owner !== undefined)) t.fail('an unknown key was let in')
   }

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { longLimits, startApp, startService } from '../../support/app.ts'
+import { longLimits, startApp } from '../../support/app.ts'
 import { inventory, runCommand } from '../../support/command.ts'
 import { type TestDatabase, testDatabase, waitForSessions } from '../../support/database.ts'
 import { isError } from '../../support/http.ts'
@@ -41,48 +41,47 @@ t.test('a list or an export that waited for a transaction that replaces the rows
   t.equal(stdout.trimEnd().split('\n').length, ENTRIES + 1)
 })
 
-for (const [pooler, timeout] of [
-  ['', ''],
-  ['transaction', ''],
-  ['transaction', ' -c statement_timeout=300'],
-] as const) {
-  t.test(`a list waits for a lock, DATABASE_POOLER=${pooler}${timeout}`, async (t) => {
-    await t.test('whatever isolation level and, behind a pooler, time limit the role has', async (t) => {
-      const database = await testDatabase(t)
-      const settings = `-c default_transaction_isolation=serializable${timeout}`
-      const { send } = await startApp(t, `${database.url}?options=${encodeURIComponent(settings)}`, {
-        env: { DATABASE_POOLER: pooler },
-      })
-      t.equal((await send('GET', '/v1/inventory')).text, '[]')
-      await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
-      const replace = "TRUNCATE inventory; INSERT INTO inventory VALUES (2, 2, 'available')"
-      const commit = await database.hold(replace, 'COMMIT')
-      const list = send('GET', '/v1/inventory')
-      await sessionsWait(database, 'petstore-inventory%', 1, 1)
-      await commit()
-      t.equal((await list).text, '[{"petId":2,"quantity":2,"status":"available"}]')
+t.test('a list waits for a lock, whatever the settings of the role are', async (t) => {
+  for (const [pooler, timeout] of [
+    ['', ''],
+    ['transaction', ''],
+    ['transaction', ' -c statement_timeout=300'],
+  ] as const) {
+    const database = await testDatabase(t)
+    const settings = `-c default_transaction_isolation=serializable${timeout}`
+    const { send } = await startApp(t, `${database.url}?options=${encodeURIComponent(settings)}`, {
+      env: { DATABASE_POOLER: pooler },
     })
+    t.equal((await send('GET', '/v1/inventory')).text, '[]')
+    await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
+    const replace = "TRUNCATE inventory; INSERT INTO inventory VALUES (2, 2, 'available')"
+    const commit = await database.hold(replace, 'COMMIT')
+    const list = send('GET', '/v1/inventory')
+    await sessionsWait(database, 'petstore-inventory%', 1, 1)
+    await commit()
+    t.equal((await list).text, '[{"petId":2,"quantity":2,"status":"available"}]', pooler + timeout)
+  }
+})
 
-    await t.test('for its limit, and is served once the table is free', async (t) => {
-      const { database, send, log } = await startService(t, ENTRIES, {
-        timings: { lists: { ...longLimits.lists, lock: 500 } },
-        env: { DATABASE_POOLER: pooler },
-      })
-      const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
-      // Nothing but the limit ends these: the lock lasts until all of them are answered.
-      const lists = Array.from({ length: 5 }, () => send('GET', '/v1/inventory'))
-      for (const answer of await Promise.all(lists)) {
-        isError(t, answer, 503, 'service_unavailable')
-        t.match(answer.headers['retry-after'], /^[1-9]\d*$/)
-      }
-      t.match(JSON.stringify(log), 'canceling statement due to lock timeout')
-      // It was not the limit of an answer.
-      t.notOk(log.some(({ msg }) => msg === 'a database connection was lost'))
-      await release()
-      t.equal((await send('GET', '/v1/inventory')).status, 200)
-    })
-  })
-}
+t.test('a list that has waited for its limit is refused, and served once the table is free', async (t) => {
+  const database = await testDatabase(t, { entries: ENTRIES })
+  const timings = { lists: { ...longLimits.lists, lock: 500 } }
+  for (const pooler of ['', 'transaction']) {
+    const { send, log } = await startApp(t, database.url, { timings, env: { DATABASE_POOLER: pooler } })
+    const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+    // Nothing but the limit ends these: the lock lasts until all of them are answered.
+    const lists = Array.from({ length: 5 }, () => send('GET', '/v1/inventory'))
+    for (const answer of await Promise.all(lists)) {
+      isError(t, answer, 503, 'service_unavailable')
+      t.match(answer.headers['retry-after'], /^[1-9]\d*$/)
+    }
+    t.match(JSON.stringify(log), 'canceling statement due to lock timeout')
+    // It was not the limit of an answer.
+    t.notOk(log.some(({ msg }) => msg === 'a database connection was lost'))
+    await release()
+    t.equal((await send('GET', '/v1/inventory')).status, 200)
+  }
+})
 
 t.test('a list is read whole after its changes took too long to find', async (t) => {
   const database = await testDatabase(t, { entries: 2 })

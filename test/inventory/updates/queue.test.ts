@@ -31,10 +31,13 @@ t.test('updates that arrive together share a transaction, and each caller gets i
   for (const { pet_id: petId, quantity } of rows) t.equal((Number(quantity) % 110) + 1, Number(petId))
 })
 
+/** With 250 pets, and the callers of those that are locked wait for as long as a test wants; or for a few seconds. */
+const [service, limited] = [await startService(t, 250), await startService(t, 60, { timings: shortWaits })]
+
 const LOCKED = 'Another transaction has locked the entry or the whole inventory. Nothing was changed.'
 
 t.test('an update of a locked row or table is refused if it cannot wait, and no other is', async (t) => {
-  const { database, updateAll } = await startService(t, 50, { timings: shortWaits })
+  const { database, updateAll } = limited
   const patient = await startApp(t, database.url)
   for (const [lock, pets, firstLocked] of [
     ['UPDATE inventory SET quantity = 1 WHERE pet_id = 50', 50, 50],
@@ -65,7 +68,7 @@ const withoutWaiting = {
 } as const
 
 t.test('a trigger that does not wait for a lock runs once, or a bounded number of times', async (t) => {
-  const { database, update, updateAll } = await startService(t, 60, { timings: shortWaits })
+  const { database, update, updateAll } = limited
   const { query } = database
   await query('CREATE SEQUENCE attempts; CREATE TABLE totals AS SELECT 1')
   const act = (statement: string) =>
@@ -101,10 +104,9 @@ const waitsForLocks: Readonly<Record<string, readonly [definition: string, lock:
 
 for (const [what, [definition, lock]] of Object.entries(waitsForLocks)) {
   t.test(`updates whose ${what} do not delay others, also if more and more come`, async (t) => {
-    const app = await startService(t, 250)
-    await app.database.query(definition)
-    const release = await app.database.hold(lock)
-    const update = async (petId: number): Promise<number> => (await app.update(petId, 5)).status
+    await service.database.query(definition)
+    const release = await service.database.hold(lock)
+    const update = async (petId: number): Promise<number> => (await service.update(petId, 5)).status
     let answered = 0
     const locked: Promise<number>[] = []
     const updateLocked = () => locked.push(update(1 + (locked.length % 200)).finally(() => answered++))
@@ -113,7 +115,7 @@ for (const [what, [definition, lock]] of Object.entries(waitsForLocks)) {
     for (const petId of free) t.equal(await update(petId), 200)
     t.ok((await Promise.all(free.map(update))).every((status) => status === 200))
     t.equal(await update(251), 404)
-    t.equal((await app.send('GET', '/v1/inventory')).status, 200)
+    t.equal((await service.send('GET', '/v1/inventory')).status, 200)
     clearInterval(more)
     t.ok(locked.length > 10, `${locked.length} updates waited`)
     t.equal(answered, 0, 'all of it happened while the callers of the locked ones still waited')
@@ -123,7 +125,8 @@ for (const [what, [definition, lock]] of Object.entries(waitsForLocks)) {
 }
 
 t.test('updates that have waited for the same lock share statements once it is free', async (t) => {
-  const { database, updateAll } = await startService(t, 200)
+  const { database, updateAll } = service
+  await database.query('DROP FUNCTION act CASCADE')
   const slow = 'PERFORM pg_advisory_xact_lock_shared(1), pg_sleep(0.1)'
   const statements = await countStatements(database, slow)
   const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
