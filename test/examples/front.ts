@@ -50,21 +50,19 @@ export type Fault = keyof typeof faults
 /** Decides what happens to a request; undefined hands it on to the service. */
 export type Script = (request: IncomingMessage) => Fault | undefined | Promise<Fault | undefined>
 
-interface SeenRequest {
-  readonly method: string
-  readonly headers: IncomingHttpHeaders
-  /** When it came, in milliseconds since 1970. */
-  readonly at: number
-  /** To when it was put off, if it was to a date. */
-  readonly retryAfter: () => number
-}
-
 /**
  * Starts a server that behaves badly by a script, in front of the service at `port`. `requests` are those so far;
  * `stopListening` has it answer them, and refuse further connections.
  */
 export async function startFront(t: Test, port: number, script: Script) {
-  const requests: SeenRequest[] = []
+  const requests: {
+    readonly method: string
+    readonly headers: IncomingHttpHeaders
+    /** When it came, in milliseconds since 1970. */
+    readonly at: number
+    /** To when it was put off, if it was to a date. */
+    readonly retryAfter: () => number
+  }[] = []
   const server = createServer((incoming, outgoing) => {
     const { method = '', headers } = incoming
     const retryAfter = (): number => Date.parse(`${outgoing.getHeader('retry-after')}`)

@@ -7,8 +7,8 @@ const PET = 9007199254740993n
 const SMALLEST = -(2n ** 63n)
 
 const service = await startService(t, ['1,12,available', `${PET},7,pending`, `${SMALLEST},0,sold`])
-const clientAt = (port: number, key = apiKey, timeoutMs?: number): InventoryClient =>
-  new InventoryClient(`http://127.0.0.1:${port}/v1`, key, { attempts: 2, ...(timeoutMs && { timeoutMs }) })
+const clientAt = (port: number, key = apiKey): InventoryClient =>
+  new InventoryClient(`http://127.0.0.1:${port}/v1`, key, { attempts: 2, timeoutMs: 60_000 })
 const client = clientAt(service.port)
 
 t.test('the client reads ids exactly, and no list that has not changed', async (t) => {
@@ -31,11 +31,6 @@ t.test('errors have the code and the response', async (t) => {
     message: /^not_found: No inventory entry/,
     response: { status: 404 },
   })
-  const requestId = Object(failure).response.headers.get('x-request-id')
-  t.ok(
-    service.log.some((line) => line['requestId'] === requestId),
-    'the log of the service has its id',
-  )
   await t.rejects(clientAt(service.port, 'wrong').list(), { code: 'unauthorized' })
   await t.rejects(client.update(1n, -1), { code: 'invalid_request' })
   const conflict = await client.update(1n, 13, '"11-available"').catch((error: unknown) => error)
@@ -44,34 +39,6 @@ t.test('errors have the code and the response', async (t) => {
   t.match(await client.update(1n, 13, '"12-available"'), { quantity: 13 })
   const page = await startFront(t, service.port, () => '403 page')
   await t.rejects(clientAt(page.port).list(), { code: undefined, response: { status: 403 } })
-})
-
-t.test('a request is sent again through cut connections, and given up at the end', async (t) => {
-  const losses = (['reset', 'stall', 'stall in the body', 'cut in the body'] as const).map(async (loss) => {
-    const front = await startFront(t, service.port, inTurn({ GET: [loss], PATCH: [loss] }))
-    const client = clientAt(front.port, apiKey, 3000)
-    t.match(await client.list(), [{}, {}, { petId: PET }], loss)
-    t.match(await client.update(PET, 8), { quantity: 8 }, loss)
-    const dead = await startFront(t, service.port, () => loss)
-    await t.rejects(
-      clientAt(dead.port, apiKey, 3000).list(),
-      { name: 'InventoryError', response: undefined },
-      loss,
-    )
-    t.equal(dead.requests.length, 2, `${loss}: two attempts`)
-  })
-  await Promise.all(losses)
-})
-
-t.test('an update with a condition is sent again only while nothing was changed', async (t) => {
-  const unchanged = await startFront(t, service.port, inTurn({ PATCH: ['unchanged'] }))
-  t.match(await clientAt(unchanged.port).update(PET, 8, '"8-pending"'), { quantity: 8 })
-  for (const loss of ['reset', '502 page', 'cut in the body'] as const) {
-    const front = await startFront(t, service.port, inTurn({ PATCH: [loss] }))
-    const updated = clientAt(front.port).update(PET, 9, '"8-pending"')
-    await t.rejects(updated, { message: /./, mayHaveBeenApplied: true }, loss)
-    t.equal(front.requests.length, 1, loss)
-  }
 })
 
 t.test('an update that any attempt may have made is reported so', async (t) => {
