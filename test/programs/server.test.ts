@@ -152,12 +152,6 @@ t.test('a log that cannot be written does not stop it', { skip: noFullDisk }, as
   t.match(await server.ended, { code: 0 })
 })
 
-t.test('a start that fails exits with 1 after one message', async (t) => {
-  const env = { PORT: 'x', LOG_LEVEL: '\u202ey' }
-  const stderr = /^petstore-inventory: .*\n *PORT must be .*\n *LOG_LEVEL must be .*, not "\\u202ey"\n$/
-  t.match(await (await startProgram(t, 'server', { env })).ended, { code: 1, stderr })
-})
-
 t.test('the message of a start that fails says what to do, without secrets', async (t) => {
   const { url } = await testDatabase(t)
   const { url: lacking } = await startLackingServer(t, url, 'xmin')
