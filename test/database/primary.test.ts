@@ -2,11 +2,11 @@ import t from 'tap'
 import { startApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
 import { hold } from '../support/on-server.ts'
-import { type OwnServer, startOwnServer } from '../support/own-server.ts'
+import { makeCluster, type OwnServer, startOwnServer } from '../support/own-server.ts'
 import { startRelay } from '../support/relay.ts'
 
 // The service can tell them apart.
-const [one, other] = [await startOwnServer(t), await startOwnServer(t, {}, { isDistinct: true })]
+const [one, other] = [await startOwnServer(t), await startOwnServer(t, {}, makeCluster)]
 
 t.beforeEach(async () => {
   for (const server of [one, other]) {

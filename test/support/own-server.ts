@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { access, appendFile, chown, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { appendFile, chown, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
@@ -34,8 +34,8 @@ export async function copyCluster(directory: string): Promise<void> {
   await run('cp', ['-a', original, directory])
 }
 
-/** Fills a folder in the same way, with a cluster that PostgreSQL tells from all others by its system identifier. */
-async function makeCluster(directory: string): Promise<void> {
+/** Fills a folder in the same way, with a cluster that the service can tell from the others, by its system identifier. */
+export async function makeCluster(directory: string): Promise<void> {
   await mkdir(directory)
   // The programs have sixty megabytes: all servers of a run share them.
   await copyPrograms(tmpdir())
@@ -56,24 +56,22 @@ export type OwnServer = Awaited<ReturnType<typeof start>>
 type Owner = Pick<Test, 'teardown'>
 type Settings = Readonly<Record<string, string>>
 
-/**
- * Starts the embedded PostgreSQL with the newest schema, no rows and the service's role. With `isDistinct`, the service can tell
- * it from the other servers.
- */
-export async function startOwnServer(t: Owner, settings: Settings = {}, { isDistinct = false } = {}) {
+/** Starts the embedded PostgreSQL on a folder that `fill` makes; by default with the newest schema, no rows and the service's role. */
+export async function startOwnServer(t: Owner, settings: Settings = {}, fill = copyCluster) {
   const place = await makePlace(t)
-  await (isDistinct ? makeCluster : copyCluster)(place.directory)
+  await fill(place.directory)
   return start(t, place, settings)
 }
 
 /** Starts a primary and a standby of it by streaming replication. */
 export async function startOwnPair(t: Owner, settings: Settings = {}) {
   const primary = await startOwnServer(t, settings)
-  // The standby begins as a copy of the files that the primary began with.
-  const place = await makePlace(t)
-  await copyCluster(place.directory)
-  await makeStandby(path.join(place.directory, 'data'), primary)
-  return { primary, standby: await start(t, place, settings) }
+  const standby = await startOwnServer(t, settings, async (directory) => {
+    // The standby begins as a copy of the files that the primary began with.
+    await copyCluster(directory)
+    await makeStandby(path.join(directory, 'data'), primary)
+  })
+  return { primary, standby }
 }
 
 /** The folder with the programs of a version of PostgreSQL: that of POSTGRES_14_BIN for one, else where Debian has it. */
@@ -83,8 +81,6 @@ export function findPrograms(version: number): string {
 
 /** Starts an empty server of a PostgreSQL that is installed elsewhere, whose programs are in a folder named `bin`. */
 export async function startInstalled(t: Owner, bin: string, settings: Settings = {}) {
-  // A failed spawn would not name the missing file.
-  await access(path.join(bin, 'initdb'))
   const place = { ...(await makePlace(t)), programs: path.dirname(bin) }
   await mkdir(place.directory)
   await createCluster(place, 'unused', new AbortController().signal)
@@ -120,20 +116,15 @@ async function start(t: Owner, place: Place, settings: Settings) {
   /** Runs statements in the database `postgres` as the superuser; every value arrives as text. */
   const query = (text: string): Promise<Row[]> => onServer(superuserUrl, text)
   let server: ReturnType<typeof startServer> | undefined
-  const launch = (): void => {
-    const launched = startServer(place, { ...address, ...settings })
-    server = launched
-    void launched.ended.then(() => {
-      if (server === launched) server = undefined
-    })
-  }
-  const startUp = async (): Promise<void> => {
-    await eventually('PostgreSQL to start', async () => {
+  const startUp = () =>
+    eventually('PostgreSQL to start', async () => {
       // It refuses to start while processes of the server that was killed still have its memory.
-      if (server === undefined) launch()
+      if (server === undefined) {
+        server = startServer(place, { ...address, ...settings })
+        void server.ended.then(() => (server = undefined))
+      }
       return (await query('SELECT').catch(() => undefined)) !== undefined
     })
-  }
   const firstProcess = async (): Promise<number> =>
     Number((await readFile(path.join(data, 'postmaster.pid'), 'utf8')).split('\n')[0])
   /** Signals all of its processes: first the one that starts others. */
@@ -142,14 +133,9 @@ async function start(t: Owner, place: Place, settings: Settings) {
     process.kill(first, name)
     await run('pkill', [`-${name.slice(3)}`, '-P', String(first)])
   }
-  let isSuspended = false
-  /** Lets its processes go on after `suspend`. */
-  const resume = async (): Promise<void> => {
-    if (isSuspended) await signalAll('SIGCONT')
-    isSuspended = false
-  }
   t.teardown(async () => {
-    await resume()
+    // It may be suspended, or have ended.
+    await signalAll('SIGCONT').catch(() => {})
     await server?.stop()
   })
   await startUp()
@@ -160,7 +146,6 @@ async function start(t: Owner, place: Place, settings: Settings) {
     port,
     data,
     query,
-    resume,
     start: startUp,
     stop: async () => server?.stop(),
     /** Ends its first process with SIGKILL; its children end once they notice. */
@@ -194,10 +179,8 @@ async function start(t: Owner, place: Place, settings: Settings) {
       // It is the checkpointer that has commits wait, once it has read the setting, which it does before a checkpoint.
       await query('CHECKPOINT')
     },
-    /** Halts all of its processes by SIGSTOP, wherever they are. */
-    async suspend() {
-      isSuspended = true
-      await signalAll('SIGSTOP')
-    },
+    /** Halts all of its processes, wherever they are, until `resume`. */
+    suspend: () => signalAll('SIGSTOP'),
+    resume: () => signalAll('SIGCONT'),
   }
 }
