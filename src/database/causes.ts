@@ -68,6 +68,8 @@ const causes = {
     code: /^(08|40003|57P)/,
     text: /^(Connection terminated( unexpectedly)?|Client .* not queryable|(read|write) (ECONNRESET|EPIPE))$/,
   },
+  /** This session has prepared the statement when a column had another type. */
+  outdated: { blame: 'statement', code: /^0A000 RevalidateCachedQuery/ },
   outOfConnections: { blame: 'server', code: /^53300/ },
   readOnly: { blame: 'server', code: /^25006/, logged: 'read_only', notReady: 'read_only' },
   /** The role, its password or the database is wrong. */

@@ -133,11 +133,13 @@ export function createPool(options: PoolOptions) {
     const failure = toStatementError(error, outcome)
     if (hasReason(failure, 'readOnly') && isRolledBack && isCurrent(client)) server.discardReadOnly(outcome)
     if (!isRolledBack) client.cut()
-    // The session may remember what is wrong, such as the plan of a function, a setting of an extension, or the type of a column.
-    const isStatement = failure instanceof StatementError && failure.blame === 'statement'
+    // The session may remember what is wrong, such as the plan of a function, a setting of an extension, or the type of a column. What
+    // the server does not support, as with Citus, is the same in all of them.
+    const isOfSession =
+      failure instanceof StatementError && failure.blame === 'statement' && failure.reason !== 'unsupported'
     const isNew = performance.now() - client.openedAt < NEW_MS
     // A statement of ours that fails on a session that has served one is no reason to wait.
-    const isOutdated = isStatement && (!isNew || (client.hasServed && !failure.isInFunction))
+    const isOutdated = isOfSession && (!isNew || (client.hasServed && !failure.isInFunction))
     client.release(!isRolledBack || isOutdated)
     return failure
   }

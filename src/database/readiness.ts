@@ -31,11 +31,10 @@ export interface Needs {
  * A reason is not cached, so that several failures for a load balancer are several checks.
  */
 export function createReadiness(probe: Pool, requests: Pool, needs: Needs): Readiness {
-  const refused = new Set<string>()
   const checkEither = async (): Promise<NotReady | undefined> => {
-    const notReady = await check(probe, needs, refused)
+    const notReady = await check(probe, needs)
     // The probe opens a connection every few seconds, so it is the first to get none. Requests may still be served on theirs.
-    return hasReason(notReady?.error, 'outOfConnections') ? check(requests, needs, refused) : notReady
+    return hasReason(notReady?.error, 'outOfConnections') ? check(requests, needs) : notReady
   }
   let latest: Promise<NotReady | undefined> | undefined
   return () => {
@@ -54,17 +53,8 @@ const SETTINGS = ['SET LOCAL row_security = off', 'SET LOCAL citus.explain_distr
 /** Planning a statement needs what running it needs: tables, columns, functions, syntax and privileges. */
 const plan = (text: string): string => `EXPLAIN ${text.replace(/\$\d+/g, 'NULL')}`
 
-/**
- * Checks everything in one message, and so in one round trip. The rows of the statements before one that fails arrive as well.
- *
- * @param refused the statements that Citus does not support for a distributed table, and that requests do without. Each refusal ends a
- *   connection, so they are planned once
- */
-async function check(
-  pool: Pool,
-  { tables, statements }: Needs,
-  refused: Set<string>,
-): Promise<NotReady | undefined> {
+/** Checks everything in one message, and so in one round trip. The rows of the statements before one that fails arrive as well. */
+async function check(pool: Pool, { tables, statements }: Needs): Promise<NotReady | undefined> {
   const faults = tables.map((table) => `('${table.name}', ${tableFault(table)})`)
   const found: Record<string, string[]> = { applied: [], fault: [], citus: [] }
   const read = (...texts: readonly string[]): Promise<void> =>
@@ -77,7 +67,7 @@ async function check(
       `SELECT 'applied', name FROM ${APPLIED_TABLE}`,
       `SELECT 'fault', concat(name, ' ', fault) FROM (VALUES ${faults.join()}) AS tables (name, fault) WHERE fault IS NOT NULL`,
       `SELECT 'citus' WHERE ${HAS_CITUS}`,
-      ...statements.filter((text) => !refused.has(text)).map(plan),
+      ...statements.map(plan),
     )
   } catch (failure) {
     error = failure
@@ -91,10 +81,10 @@ async function check(
   }
   if (fault !== undefined) return { kind: 'table', reason: fill(notReadyReasons.table, fault) }
   if (citus.length === 0 || !hasReason(error, 'unsupported')) return toNotReady(error)
+  // Citus does not support all of them for a distributed table, and requests do without.
   for (const text of statements) {
     const notReady = toNotReady(await read(plan(text)).catch((failure: unknown) => failure))
-    if (notReady?.kind === 'unsupported') refused.add(text)
-    else if (notReady !== undefined) return notReady
+    if (notReady !== undefined && notReady.kind !== 'unsupported') return notReady
   }
   return undefined
 }

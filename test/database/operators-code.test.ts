@@ -85,6 +85,7 @@ const outdated = {
     `DECLARE most record; BEGIN SELECT quantity INTO most FROM limits; IF NEW.quantity > most.quantity THEN RETURN NULL; END IF; END`,
     'ALTER TABLE limits ALTER quantity TYPE bigint',
   ],
+  'the type of a column': ['NULL', 'ALTER TABLE inventory ALTER status TYPE varchar'],
   'a setting': ["PERFORM set_config('search_path', 'pg_temp', false)", 'DROP TRIGGER act ON inventory'],
 } as const
 

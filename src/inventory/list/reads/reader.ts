@@ -61,9 +61,6 @@ interface ChangesRow extends ValidatorRow {
  */
 const MAX_TRANSACTION_AGE = 2n ** 30n
 
-/** How long lists are read as Citus supports it, once it does not support the other way: each refusal ends a connection. */
-const ENTRIES_MS = 60_000
-
 export type ListReader = ReturnType<typeof listReader>
 
 /** Creates what reads entries. Every method rejects with a StatementError if its statement fails. */
@@ -74,8 +71,6 @@ export function listReader(lists: Pool) {
   const chunks = chunksText(backend)
 
   const countEpoch = epochCounter(lists)
-  /** Until when entries are read in place of chunks, by `performance.now()`. */
-  let readsEntriesUntil = Number.NEGATIVE_INFINITY
 
   const toValidator = ({ source, backend, snapshot }: Omit<ValidatorRow, 'isReadOnly'>): ListValidator => ({
     source: `${source} ${countEpoch(backend)}`,
@@ -132,17 +127,14 @@ export function listReader(lists: Pool) {
 
     /** Reads all entries. Chunks of `former` replace equal ones. Rejects if the table is not as the migrations make it. */
     async readAll(former: readonly Chunk[]): Promise<WholeList> {
-      if (performance.now() >= readsEntriesUntil) {
-        const whole = await readChunks(former).catch(undefinedIfUnsupported)
-        if (whole?.state !== undefined) return whole
-        if (whole?.hasCitus === false)
-          throw new StatementError(
-            new Error('the table inventory is not as the migrations make it, or row security applies to it'),
-            'rolledBack',
-            'unsupported',
-          )
-        readsEntriesUntil = performance.now() + ENTRIES_MS
-      }
+      const whole = await readChunks(former).catch(undefinedIfUnsupported)
+      if (whole?.state !== undefined) return whole
+      if (whole?.hasCitus === false)
+        throw new StatementError(
+          new Error('the table inventory is not as the migrations make it, or row security applies to it'),
+          'rolledBack',
+          'unsupported',
+        )
       const read = await readEntries(former)
       // The server may have become read-only.
       await readValidator()
