@@ -55,18 +55,10 @@ export type Script = (request: IncomingMessage) => Fault | undefined | Promise<F
  * `stopListening` has it answer them, and refuse further connections.
  */
 export async function startFront(t: Test, port: number, script: Script) {
-  const requests: {
-    readonly method: string
-    readonly headers: IncomingHttpHeaders
-    /** When it came, in milliseconds since 1970. */
-    readonly at: number
-    /** To when it was put off, if it was to a date. */
-    readonly retryAfter: () => number
-  }[] = []
+  const requests: { method: string; headers: IncomingHttpHeaders }[] = []
   const server = createServer((incoming, outgoing) => {
     const { method = '', headers } = incoming
-    const retryAfter = (): number => Date.parse(`${outgoing.getHeader('retry-after')}`)
-    requests.push({ method, headers, at: Date.now(), retryAfter })
+    requests.push({ method, headers })
     const handle = async (): Promise<void> => {
       const fault = await script(incoming)
       if (fault === undefined) await pass(incoming, outgoing, port)
