@@ -215,6 +215,30 @@ t.test('HAProxy ends a connection whose client reads nothing of a response', asy
   await until('the end of the connection', () => response?.destroyed === true)
 })
 
+/** How long common clients and load balancers keep an idle connection, in seconds, and longer than a request may take. */
+const PAUSES = [12, 61, 91, 121]
+
+t.test('a connection is served after as long a pause as clients and load balancers make', async (t) => {
+  const { port: server } = await startService(t)
+  const balancer = await startBalancer(t, [server])
+  const request = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n'
+  await Promise.all(
+    [server, balancer.port].flatMap((port) =>
+      PAUSES.map(async (seconds) => {
+        const { socket } = await openRaw(port)
+        socket.write(request)
+        await once(socket, 'data')
+        await setTimeout(seconds * 1000)
+        t.notOk(socket.readableEnded, `after ${seconds} seconds: still open`)
+        socket.write(request)
+        const [answer] = await once(socket, 'data')
+        t.match(String(answer), /^HTTP\/1\.1 200 /, `after ${seconds} seconds`)
+        socket.destroy()
+      }),
+    ),
+  )
+})
+
 t.test('HAProxy logs and counts what it answers itself, but no key', async (t) => {
   const backend = await startBackend(t)
   const metrics = await freePort()

@@ -29,7 +29,7 @@ const copyProject =
 export type Deployment = Awaited<ReturnType<typeof startDeployment>>
 
 interface DeploymentOptions {
-  /** Whose files are deployed, in place of those of this checkout as one who clones them with umask 077 has them. */
+  /** The commit to deploy; by default, the files of this checkout, as in a clone that was made with umask 077. */
   readonly commit?: string
   /** Further lines of `.env`. */
   readonly settings?: readonly string[]

@@ -25,10 +25,7 @@ export function countingFilter(text: string) {
 export async function startRelay(
   t: Pick<Test, 'teardown'>,
   url: string,
-  {
-    towardsDatabase,
-    towardsClient,
-  }: { readonly [Direction in 'towardsDatabase' | 'towardsClient']?: Filter } = {},
+  filters: Partial<Record<'towardsDatabase' | 'towardsClient', Filter>> = {},
 ) {
   let target = new URL(url)
   let stalled = Promise.resolve()
@@ -57,8 +54,8 @@ export async function startRelay(
       if ('code' in error && error.code === 'ECONNRESET') resets++
     })
     const far = connect({ host: target.hostname, port: Number(target.port || 5432) })
-    carry(near, towardsDatabase, far)
-    carry(far, towardsClient, near)
+    carry(near, filters.towardsDatabase, far)
+    carry(far, filters.towardsClient, near)
   })
   const port = await listen(t, server)
   const relayed = new URL(url)
