@@ -5,7 +5,7 @@ import { inTransaction } from '../../src/database/admin/transaction.ts'
 import { PrimaryServer } from '../../src/database/primary.ts'
 import { requestLimits } from '../../src/database/time-limits.ts'
 import { longLimits, startApp } from '../support/app.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { isError } from '../support/http.ts'
 import { backend, openPool } from '../support/pool.ts'
@@ -148,20 +148,6 @@ t.test('a statement without a response, and a command that is aborted, end with 
   await eventually('the pool to reset its connection', async () => relay.resets() === 2)
 })
 
-t.test('requests get a 503 when transaction_timeout ends a statement', async (t) => {
-  const database = await testDatabase(t)
-  const [known] = await database.query("SELECT FROM pg_settings WHERE name = 'transaction_timeout'")
-  if (known === undefined) return t.comment('PostgreSQL before version 17 has no such limit')
-  await addEntries(database, ['1,9,available'])
-  const options = encodeURIComponent('-c transaction_timeout=100')
-  const { send, update } = await startApp(t, `${database.url}?options=${options}`)
-  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
-  isError(t, await send('GET', '/v1/inventory'), 503, 'service_unavailable')
-  isError(t, await update(1, 5), 503, 'service_unavailable')
-  await release()
-  t.equal((await update(1, 6)).status, 200)
-})
-
 t.test('a response is no outcome if the connections are discarded meanwhile', async (t) => {
   const server = new PrimaryServer(() => {})
   const { pool } = await openPool(t, { server })
@@ -201,10 +187,10 @@ t.test('a connection on which somebody else begins or ends transactions acknowle
     await query('UPDATE inventory SET quantity = 6')
   })
   const message = /ended before its COMMIT/
-  t.match(await change.catch((error: unknown) => error), { outcome: 'unknown', message })
+  await t.rejects(change, { outcome: 'unknown', message })
   ;[found, said] = ['T', 'I']
   const read = inTransaction({ url: relay.url, readOnly: true }, async () => t.fail('it must not begin'))
-  t.match(await read.catch((error: unknown) => error), { outcome: 'notSent', message })
+  await t.rejects(read, { outcome: 'notSent', message })
 })
 
 t.test('a connection that is lost between two statements is an outage', async (t) => {

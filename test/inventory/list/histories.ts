@@ -19,8 +19,7 @@ const { random, pick } = createRandom(Number(SEED))
 /** An id that may have an entry, or any other. */
 const anyId = (): string =>
   pick([
-    String(random(3000)),
-    String(random(3000)),
+    String(random(4000)),
     String(random(3000)),
     String(-random(100)),
     String(BigInt(random(2 ** 31)) * BigInt(random(2 ** 31)) - 2n ** 60n),
