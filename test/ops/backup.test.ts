@@ -56,14 +56,19 @@ t.test(
   },
 )
 
-t.test('a container that starts again writes no backup before the next one is due', async (t) => {
-  for (const [days, count] of [
-    [0.9, 1],
-    [1.1, 2],
+t.test('a backup is due after an interval, and the container unhealthy after one and a half', async (t) => {
+  for (const [days, hours, isDue, code] of [
+    [0.9, '24', false, 0],
+    [1.1, '24', true, 0],
+    [1.4, '24', true, 0],
+    [1.6, '24', true, 1],
+    [1.6, '48', false, 0],
   ] as const) {
-    const { files, stdout } = await (await makeStore(t, [makeName(days)]))('every')
-    t.equal(files.length, count, `${days} days`)
-    t.match(stdout, 'pause of 60 seconds', `${days} days`)
+    const backUp = await makeStore(t, [makeName(days)], { BACKUP_INTERVAL_HOURS: hours })
+    t.match(await backUp('health'), { code }, `${days} days, ${hours} hours`)
+    const { files, stdout } = await backUp('every')
+    t.equal(files.length, isDue ? 2 : 1, `${days} days, ${hours} hours`)
+    t.match(stdout, 'pause of 60 seconds')
   }
 })
 
@@ -109,16 +114,5 @@ t.test('a setting that is no whole number from 1 to 9999 is refused by name', as
       const outcome = await (await makeStore(t, [OLD], { [name]: wrong }))('now')
       t.match(outcome, { code: 2, stderr, files: [OLD] }, `${name} ${wrong}`)
     }
-  }
-})
-
-t.test('the container is unhealthy if its newest backup is older than 1.5 intervals', async (t) => {
-  for (const [days, hours, code] of [
-    [1.4, '24', 0],
-    [1.6, '24', 1],
-    [1.6, '48', 0],
-  ] as const) {
-    const backUp = await makeStore(t, [makeName(days)], { BACKUP_INTERVAL_HOURS: hours })
-    t.match(await backUp('health'), { code }, `${days} days`)
   }
 })

@@ -23,9 +23,6 @@ const libpqVariables = {
   PGOPTIONS: '-c work_mem=1MB',
   PGHOST: 'nowhere.invalid',
   PGPORT: '1',
-  PGUSER: 'nobody',
-  PGDATABASE: 'none',
-  PGCLIENTENCODING: 'LATIN1',
   PGDATA: '/nowhere',
 }
 
