@@ -37,9 +37,14 @@ export async function runCommand(
   words: Words,
   { env = {}, cwd, input = '' }: Partial<Command> = {},
 ): Promise<Outcome> {
-  // Options of Node need a process of their own.
-  const command = { args: toWords(words), env, cwd: cwd ?? (await temporaryFolder(t)), input }
-  return 'NODE_OPTIONS' in env ? (await startProgram(t, 'cli', command)).ended : runInHost(command)
+  const command: Command = { args: toWords(words), env, cwd: cwd ?? (await temporaryFolder(t)), input }
+  const host = idleHosts.pop() ?? startHost()
+  host.channel?.ref()
+  host.send(command)
+  const [outcome] = await once(host, 'message')
+  host.channel?.unref()
+  idleHosts.push(host)
+  return outcome
 }
 
 /** Runs a command on a database. */
@@ -64,16 +69,6 @@ export async function succeed(t: Test, url: string, command: string): Promise<st
   const { code, stdout, stderr } = await inventory(t, url, command)
   if (code !== 0) throw new Error(`${command}: exit code ${code}, ${stderr}`)
   return stdout.trim()
-}
-
-async function runInHost(command: Command): Promise<Outcome> {
-  const host = idleHosts.pop() ?? startHost()
-  host.channel?.ref()
-  host.send(command)
-  const [outcome] = await once(host, 'message')
-  host.channel?.unref()
-  idleHosts.push(host)
-  return outcome
 }
 
 /** The process ends with this one, and does not keep it running. */
