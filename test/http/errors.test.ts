@@ -67,6 +67,14 @@ t.test('a body and a path must be small', async (t) => {
     isError(t, await send('PATCH', `/v1/inventory/${'1'.repeat(digits)}`), 414, 'uri_too_long')
 })
 
+t.test('a well-formed X-Request-Id is used and returned, any other is replaced', async (t) => {
+  const idFor = async (id: string): Promise<unknown> =>
+    (await send('GET', '/v1/inventory', { headers: { 'x-request-id': id } })).headers['x-request-id']
+  for (const id of ['A-Z.a_z-09', 'x'.repeat(128)]) t.equal(await idFor(id), id, id)
+  for (const id of ['', 'x'.repeat(129), 'a b', 'a"b', 'ä', '../..'])
+    t.match(await idFor(id), /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, id)
+})
+
 t.test('a 500 has no details, and the log has them under the same id', async (t) => {
   await database.query(trigger("PERFORM 'a secret of the table'::integer"))
   const failed = await update(1, 5, { 'x-request-id': 'the-failing-one' })

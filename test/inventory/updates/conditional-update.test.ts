@@ -7,7 +7,7 @@ import { persistentCaller } from '../../support/program.ts'
 import { sendRaw, statusesIn } from '../../support/raw.ts'
 
 /** All increments of the two writers together. */
-const INCREMENTS = 600
+const INCREMENTS = 400
 const PETS = 20
 
 /** For tests that need no other one. */
