@@ -10,9 +10,6 @@ import { startServer } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 import { everyCommand } from './every-command.ts'
 
-/** A coordinator and two workers, with the roles `owner` and `service`. */
-type CitusCluster = Awaited<ReturnType<typeof startCitus>>
-
 const settings = {
   fsync: 'off',
   shared_preload_libraries: 'citus',
@@ -27,7 +24,7 @@ async function startNode(t: Test) {
   return node
 }
 
-/** Starts a cluster that goes away with the test. */
+/** Starts a coordinator and two workers, with the roles `owner` and `service`. */
 async function startCitus(t: Test) {
   const { query, port, superuserUrl } = await startNode(t)
   await query(`SELECT citus_set_coordinator_host('127.0.0.1', ${port})`)
@@ -51,16 +48,18 @@ async function startCitus(t: Test) {
     `CREATE ROLE owner LOGIN; CREATE ROLE service LOGIN; ALTER ROLE service SET lock_timeout = ${requestLimits.lock}`,
   )
   await query('GRANT CREATE ON SCHEMA public TO owner')
-  /** The address of the coordinator's database for a role. */
-  const toUrl = (role: string): string => superuserUrl.replace('postgres@', `${role}@`)
-  return { toUrl, query, workers }
+  return {
+    owner: superuserUrl.replace('postgres@', 'owner@'),
+    service: superuserUrl.replace('postgres@', 'service@'),
+    query,
+    workers,
+    /** Has Citus keep the table in one of the `kinds`. Before 13.1, it has no privileges on columns. */
+    arrange: (sql: string) => query(`SET ROLE owner; GRANT UPDATE ON inventory TO service; ${sql}`),
+  }
 }
 
 /** How many pets the tests update at once. */
 const PETS = 64
-
-/** How long an update of a row that nobody has locked may take beside one that is, in milliseconds. */
-const BESIDE_LOCKED_MS = 1900
 
 /** The ways in which Citus can keep the table. */
 const kinds = {
@@ -70,20 +69,13 @@ const kinds = {
   'a local table': 'SELECT 1',
 } as const
 
-const DISTRIBUTE = kinds['a distributed table']
-
-/** Has Citus keep the table in one of the `kinds`. Before 13.1, it does not pass on a privilege on a single column. */
-async function arrange(cluster: CitusCluster, sql: string): Promise<void> {
-  await cluster.query(`SET ROLE owner; GRANT UPDATE ON inventory TO service; ${sql}`)
-}
-
 /** Starts a cluster with that many pets, each with the quantity 0, in a table that `sql` arranges, and the service. */
 async function startService(t: Test, sql: string) {
   const cluster = await startCitus(t)
-  await succeed(t, cluster.toUrl('owner'), 'migrate up --server-role service')
-  await arrange(cluster, sql)
+  await succeed(t, cluster.owner, 'migrate up --server-role service')
+  await cluster.arrange(sql)
   await cluster.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${PETS}) n`)
-  return { cluster, ...(await startServer(t, { DATABASE_URL: cluster.toUrl('service') })) }
+  return { ...cluster, ...(await startServer(t, { DATABASE_URL: cluster.service })) }
 }
 
 const pets = Array.from({ length: PETS }, (_, index) => index + 1)
@@ -109,10 +101,8 @@ for (const [kind, sql] of Object.entries(kinds)) {
   t.test(`${kind}: every command and every request`, async (t) => {
     const cluster = await startCitus(t)
     const { code, stdout } = await everyCommand(t, {
-      owner: cluster.toUrl('owner'),
-      service: cluster.toUrl('service'),
-      role: 'service',
-      arrange: () => arrange(cluster, sql),
+      ...cluster,
+      arrange: () => cluster.arrange(sql),
       ...(kind.startsWith('a local table') ? {} : { historyError: /triggers are not supported/ }),
     })
     t.equal(code, 0)
@@ -121,14 +111,14 @@ for (const [kind, sql] of Object.entries(kinds)) {
 }
 
 t.test('an update of a reference table whose commit is lost on one server is not acknowledged', async (t) => {
-  const { cluster, send } = await startService(t, kinds['a reference table'])
+  const { send, workers } = await startService(t, kinds['a reference table'])
   await recovery('the updates to be served', send, 1)
   let unknown = 0
   for (let quantity = 2; quantity < 7; quantity++) {
-    cluster.workers[1].losesCommits = true
+    workers[1].losesCommits = true
     const answers = await updateAll(send, quantity)
     const listed = await listQuantities(send)
-    cluster.workers[1].losesCommits = false
+    workers[1].losesCommits = false
     for (const [index, { status, text }] of answers.entries()) {
       if (status === 200)
         t.equal(listed[index], quantity, `pet ${index + 1}: an acknowledged update is listed`)
@@ -142,9 +132,8 @@ t.test('an update of a reference table whose commit is lost on one server is not
 })
 
 t.test('a table that is distributed while the service runs', async (t) => {
-  const { cluster, send, stop } = await startService(t, 'SELECT 1')
-  const owner = cluster.toUrl('owner')
-  const [, worker] = cluster.workers
+  const { arrange, owner, query, send, stop, workers } = await startService(t, kinds['a local table'])
+  const [, worker] = workers
 
   await t.test('answers updates meanwhile with 200 or 503, and with 200 from then on', async (t) => {
     t.strictSame(listStatuses(await updateAll(send, 1)), [200])
@@ -153,7 +142,7 @@ t.test('a table that is distributed while the service runs', async (t) => {
     const load = (async () => {
       for (let quantity = 2; !isOver; quantity++) answers.push(...(await updateAll(send, quantity)))
     })()
-    await arrange(cluster, DISTRIBUTE)
+    await arrange(kinds['a distributed table'])
     isOver = true
     await load
     const unexpected = answers.filter(({ status }) => status !== 200 && status !== 503)
@@ -164,7 +153,7 @@ t.test('a table that is distributed while the service runs', async (t) => {
 
   await t.test('lists and checks of readiness keep their connections', async (t) => {
     const count = async (): Promise<number> => {
-      const [row] = await cluster.query("SELECT sessions FROM pg_stat_database WHERE datname = 'postgres'")
+      const [row] = await query("SELECT sessions FROM pg_stat_database WHERE datname = 'postgres'")
       return Number(row?.['sessions'])
     }
     const before = await count()
@@ -186,7 +175,8 @@ t.test('a table that is distributed while the service runs', async (t) => {
     )
     t.strictSame(listStatuses(await Promise.all(others)), [200])
     const longest = Math.round(performance.now() - start)
-    t.ok(longest < BESIDE_LOCKED_MS, `the others took up to ${longest} ms`)
+    // The locked one waits until the service's time limit of two seconds.
+    t.ok(longest < 1900, `the others took up to ${longest} ms`)
     t.equal((await locked)?.status, 503, 'the update of the locked row is rejected in time')
     await release()
   })
@@ -198,14 +188,14 @@ t.test('a table that is distributed while the service runs', async (t) => {
     worker.losesCommits = false
     t.match(outcome, { code: 4, stdout: '' }, outcome.stderr)
     await eventually('Citus to finish the commit', async () => {
-      const rows = await cluster.query('SELECT FROM inventory WHERE quantity = 5')
+      const rows = await query('SELECT FROM inventory WHERE quantity = 5')
       return rows.length === PETS
     })
   })
 
   await t.test('the pets of one worker are served while the other one is away', async (t) => {
     await worker.kill()
-    const placements = await cluster.query(
+    const placements = await query(
       `SELECT FROM generate_series(1, ${PETS}) n
        JOIN pg_dist_shard ON shardid = get_shard_id_for_distribution_column('inventory', n)
        JOIN pg_dist_placement USING (shardid) JOIN pg_dist_node USING (groupid)

@@ -15,7 +15,7 @@ for (const version of [14, 15, 16, 17, 18]) {
     await onServer(stock, 'GRANT CREATE ON SCHEMA public TO owner')
     const owner = stock.replace('postgres@', 'owner@')
     const service = stock.replace('postgres@', 'service@')
-    const { code, stdout } = await everyCommand(t, { owner, service, role: 'service' })
+    const { code, stdout } = await everyCommand(t, { owner, service })
     t.equal(code, 0)
     t.notMatch(stdout, /"level":[4-6]0/)
     t.match(await succeed(t, owner, 'status'), new RegExp(`^database\\.version +${version}\\.`, 'm'))
