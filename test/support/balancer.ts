@@ -5,15 +5,12 @@ import { dockerVariables } from './containers.ts'
 import { freePort } from './ports.ts'
 import { run } from './program.ts'
 
-/** HAProxy with `ops/haproxy.cfg`. */
-export type Balancer = Awaited<ReturnType<typeof startBalancer>>
-
 /** Becomes HAProxy, which reads its files again at each line on standard input, and ends with it: in a container, too. */
 const SCRIPT = `exec 3<&0
   { while read -r line; do kill -USR2 $$; done; kill $$; } <&3 >/dev/null 2>&1 &
   exec haproxy -W -db -f "$0" 3<&-`
 
-/** Starts HAProxy in front of two processes, or of one that it uses twice, and waits until it listens. */
+/** Starts HAProxy with `ops/haproxy.cfg` in front of two processes, or of one that it uses twice, and waits until it listens. */
 export async function startBalancer(
   t: Test,
   [one = 0, two = one]: readonly number[],
@@ -44,16 +41,4 @@ function inContainer(variables: readonly string[]): string[] {
   // The tests' certificates are for nobody but root.
   const options = ['--rm', '--interactive', '--network=host', '--user=root', ...folders, ...names]
   return ['docker', 'run', ...options, image]
-}
-
-/** Where clients reach a service: its own port, and that of HAProxy in front of it. */
-export type Entrance = 'alone' | 'behind HAProxy'
-
-/** Starts HAProxy in front of a service. Returns both ports. */
-export async function startEntrances(t: Test, server: number): Promise<[name: Entrance, port: number][]> {
-  const { port } = await startBalancer(t, [server])
-  return [
-    ['alone', server],
-    ['behind HAProxy', port],
-  ]
 }
