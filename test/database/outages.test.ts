@@ -37,7 +37,7 @@ t.test('two processes over a failing database are linearizable, and keep nobody 
   // Enough for lists to be read by their changes.
   await addMany(database, 100)
   const servers = await Promise.all([1, 2].map(() => startServer(t, { DATABASE_URL: database.url })))
-  const load = startLoad(t, { ports: servers.map(({ port }) => port), clients: 12, pets })
+  const load = startLoad(t, { ports: servers.map(({ port }) => port), clients: 24, pets })
 
   for (const [title, begin, end] of failures) {
     await load.served(200)
