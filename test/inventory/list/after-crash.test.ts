@@ -59,6 +59,7 @@ t.test('a list without a commit since the last one needs no lock, also after a q
   await setTimeout(300)
   await list()
   t.equal(await metric('inventory_lists_total', { result: 'read' }), 1)
+  await database.query('ALTER DATABASE postgres RESET idle_session_timeout')
   await database.query('UPDATE inventory SET quantity = 7777 WHERE pet_id = 1')
   t.match(await list(), { status: 200, text: '"quantity":7777' })
   await hold(t, database.superuserUrl, 'LOCK TABLE inventory')
