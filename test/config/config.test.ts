@@ -64,15 +64,9 @@ const unencoded = [
   'u:7/Xsecret@host/db',
   'u:p@ss@w/secret@host/db',
   'u:7?secret@host/db',
-  'u:7?sslsecret=secret@host/db',
   'u:7#secret@host/db',
-  'u:secret%@host/db',
   'u:secret%zz%41@host/db',
   'u:sec\nret@host/db',
-  'u:se#secret@host/db',
-  '7/secret@host',
-  'host/db?user=u&password=7#secret',
-  'host/db?user=u&password=7@secret',
 ].map((address) => `postgres://${address}`)
 
 /** Settings of one variable, a value each. */
@@ -88,10 +82,9 @@ const cases: Row[] = [
   [['PORT must be an integer from 0 to 65535, not "http"'], { PORT: 'http' }],
   [['DATABASE_URL must be set when NODE_ENV is production'], { NODE_ENV: 'production', DATABASE_URL: ' ' }],
   [
-    [/^PORT /, /^DATABASE_POOL_SIZE /, /^API_KEYS /, /^LOG_LEVEL /, /^DATABASE_URL must be set /],
-    { NODE_ENV: 'production', PORT: 'x', DATABASE_POOL_SIZE: '0', API_KEYS: 'a secret', LOG_LEVEL: 'loud' },
+    [/^OTEL_EXPORTER_OTLP_ENDPOINT /, /^PORT /, /^API_KEYS /, /^DATABASE_URL must be set /],
+    { NODE_ENV: 'production', PORT: 'x', API_KEYS: 'a secret', OTEL_EXPORTER_OTLP_ENDPOINT: 'secret:4318' },
   ],
-  [[/^OTEL_EXPORTER_OTLP_ENDPOINT /, /^PORT /], { PORT: 'x', OTEL_EXPORTER_OTLP_ENDPOINT: 'secret:4318' }],
   [[/^PORT /, /^OPERATOR_DATABASE_URL must be an address/], { PORT: 'x', OPERATOR_DATABASE_URL: 'secret' }],
 
   [[/^API_KEYS must have each key once/], ...toEach('API_KEYS', ['a:secret,b:secret', 'x,secret,a:secret'])],
@@ -112,22 +105,15 @@ const cases: Row[] = [
 
   // What pg would ignore, or read as something else.
   ...Object.entries({
-    'sslmode=Require': 'sslmode',
-    'sslmode=prefer': 'sslmode',
-    'sslmode=require': 'sslmode',
-    'sslmode=verify-ca': 'sslmode',
-    'sslmode=': 'sslmode',
-    'sslmode=require;password=secret': 'sslmode',
-    'uselibpqcompat=true&sslmode=no-verify': 'sslmode',
-    'uselibpqcompat=1&sslmode=require': 'uselibpqcompat',
-    'ssl=false': 'ssl',
-    'sslnegotiation=Direct': 'sslnegotiation',
-    'sslrootcert=': 'sslrootcert',
-    'sslrootcert=system': 'sslrootcert',
+    sslmode: ['Require', 'prefer', 'verify-ca', 'require;password=secret', 'no-verify&uselibpqcompat=true'],
+    uselibpqcompat: ['1'],
+    ssl: ['false'],
+    sslnegotiation: ['Direct'],
+    sslrootcert: ['', 'system'],
   }).map(
-    ([parameters, name]): Row => [
+    ([name, values]): Row => [
       [new RegExp(`^DATABASE_URL must have .* ${name}\\b`)],
-      withParameters(`user=a&${parameters}`),
+      ...values.map((value) => withParameters(`user=a&${name}=${value}`)),
     ],
   ),
   ...['ssl_mode', 'SSLMODE', 'sslcrl', 'schema', 'application_name', 'connection', '__proto__'].map(
@@ -143,12 +129,10 @@ const cases: Row[] = [
     withParameters('uselibpqcompat=true&sslmode=verify-ca'),
     { DATABASE_URL: 'postgres://u:100%desecret@host/db' },
   ],
-  ...['DATABASE_URL', 'OPERATOR_DATABASE_URL'].map(
-    (name): Row => [
-      [new RegExp(`^${name} must be an address like .* without "#" and without "@" after the first slash`)],
-      ...toEach(name, unencoded),
-    ],
-  ),
+  [
+    [/^DATABASE_URL must be an address like .* without "#" and without "@" after the first slash/],
+    ...toEach('DATABASE_URL', unencoded),
+  ],
 
   [
     [/^DATABASE_URL must .*and with a port up to 65535/],
