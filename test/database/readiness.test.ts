@@ -22,10 +22,6 @@ const changes = [
     'inventory has "quantity bigint NOT NULL" in place of its column "quantity integer NOT NULL"',
     'ALTER TABLE inventory ALTER quantity TYPE bigint',
   ],
-  [
-    'inventory has "status state NOT NULL" in place of',
-    'CREATE DOMAIN state AS text; ALTER TABLE inventory ALTER status TYPE state',
-  ],
   ['inventory has "status text" in place of', 'ALTER TABLE inventory ALTER status DROP NOT NULL'],
   ['inventory has nothing in place of', 'ALTER TABLE inventory RENAME quantity TO amount'],
   ['inventory lacks the primary key (pet_id)', 'ALTER TABLE inventory DROP CONSTRAINT inventory_pkey'],
@@ -60,12 +56,9 @@ t.test('a table that is not as its migrations made it is a reason not to be read
   for (const [found, change] of changes) {
     await database.query(`DROP SCHEMA IF EXISTS public CASCADE; CREATE SCHEMA public; ${copies};
       INSERT INTO pgmigrations TABLE made.pgmigrations; ${change}`)
-    const [status, text] =
-      found === 'ready' ? ([200, found] as const) : ([503, `The table ${found}`] as const)
-    await eventually(`${found}: ${change}`, async () => {
-      const answer = await send('GET', '/readyz')
-      return answer.status === status && answer.text.replaceAll('\\', '').includes(text)
-    })
+    const text = found === 'ready' ? '{"status":"ready"}' : `The table ${found}`
+    const readiness = async () => (await send('GET', '/readyz')).text.replaceAll('\\', '')
+    await eventually(text, async () => (await readiness()).includes(text))
     t.pass(`${found}: ${change}`)
   }
 })
@@ -106,17 +99,14 @@ t.test('rows that row security may hide are a reason not to be ready, never an e
   await succeed(t, database.url, `migrate up --server-role ${role.name}`)
   await database.query(`GRANT ALL ON inventory, api_keys TO ${role.name}`)
   const { send } = await startApp(t, url)
-  const readiness = async (): Promise<string> => (await send('GET', '/readyz')).text
-  t.equal(await readiness(), '{"status":"ready"}')
-
+  t.equal((await send('GET', '/readyz')).text, '{"status":"ready"}')
   for (const table of ['inventory', 'api_keys']) {
     await database.query(`ALTER TABLE ${table} ENABLE ROW LEVEL SECURITY`)
     const { send: started, update } = await startApp(t, url)
     const reason = `Row security would hide rows: query would be affected by row-level security policy for table "${table}"`
     t.match(JSON.parse((await started('GET', '/readyz')).text), { message: reason }, table)
-    const authorization = `Bearer ${key}`
     const requests = [
-      await started('GET', '/v1/inventory', { headers: { authorization } }),
+      await started('GET', '/v1/inventory', { headers: { authorization: `Bearer ${key}` } }),
       await started('GET', '/v1/inventory'),
       await update(1, 3),
     ]
