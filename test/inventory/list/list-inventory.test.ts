@@ -13,14 +13,11 @@ t.test('a query and a body of a list are ignored', async (t) => {
 
 t.test('the list has no part of a transaction', async (t) => {
   const { database, send } = await startService(t, 500)
-  let writing = true
-  const writer = (async () => {
-    for (let quantity = 1; quantity <= 40; quantity++) {
-      await database.query('UPDATE inventory SET quantity = $1', [quantity])
-    }
-    writing = false
-  })()
-  while (writing) {
+  let isWriting = true
+  const writer = database
+    .query('DO $$ BEGIN FOR n IN 1..40 LOOP UPDATE inventory SET quantity = n; COMMIT; END LOOP; END $$')
+    .finally(() => (isWriting = false))
+  while (isWriting) {
     const { text } = await send('GET', '/v1/inventory')
     const quantities = new Set(Array.from(text.matchAll(/"quantity":(\d+)/g), ([, quantity]) => quantity))
     t.equal(quantities.size, 1, 'all entries of one list have the same quantity')
@@ -97,8 +94,6 @@ t.test('compresses the list as the caller accepts it, each coding with a tag of 
     ['identity, gzip', undefined],
     ['*', 'gzip'],
     ['*;q=0.5, identity', undefined],
-    ['br', undefined],
-    ['identity', undefined],
     ['gzip;q=0', undefined],
     ['', undefined],
     ['identity;q=0, deflate', undefined],

@@ -1,33 +1,24 @@
-import fastify from 'fastify'
 import t from 'tap'
-import { ENTRY_FIELDS } from '../../../src/inventory/entry/columns.ts'
-import { InventoryItem, PetStatus } from '../../../src/inventory/entry/schemas.ts'
 import { startApp, startService } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
 import { eventually, until } from '../../support/eventually.ts'
 import { openUnread } from '../../support/messages.ts'
-import { openPool } from '../../support/pool.ts'
 import { startRelay } from '../../support/relay.ts'
 
-t.test('the list is byte for byte what the response schema makes of the entries by petId', async (t) => {
-  const { owner, pool } = await openPool(t)
-  await owner.query(
+t.test('the list has every entry by petId, exactly, and no byte more', async (t) => {
+  const { database, send } = await startService(t)
+  await database.query(
     `INSERT INTO inventory SELECT n::bigint * 1000003 - 5000000, n, (ARRAY['available', 'pending', 'sold'])[1 + n % 3]
      FROM generate_series(1, 5000) n`,
   )
   const bounds = ['-9223372036854775808,0,sold', '9223372036854775807,2147483647,available']
-  await addEntries(owner, [...bounds, '9007199254740993,1,available'])
-  const { send } = await startApp(t, owner.url)
-  const rows = await pool.query<InventoryItem>(
-    `SELECT ${ENTRY_FIELDS} FROM inventory AS entry ORDER BY entry.pet_id`,
+  await addEntries(database, [...bounds, '9007199254740993,1,available'])
+  const rows = await database.query('SELECT * FROM inventory ORDER BY pet_id')
+  const items = rows.map(
+    (row) => `{"petId":${row['pet_id']},"quantity":${row['quantity']},"status":"${row['status']}"}`,
   )
-  const serializer = fastify()
-  for (const schema of [PetStatus, InventoryItem]) serializer.addSchema(schema)
-  const schema = { response: { 200: { type: 'array', items: { $ref: 'InventoryItem#' } } } }
-  serializer.get('/', { schema }, () => rows)
-  const expected = await serializer.inject('/')
   const { headers, text } = await send('GET', '/v1/inventory')
-  t.equal(text, expected.body)
+  t.equal(text, `[${items}]`)
   t.match(text, '{"petId":9007199254740993,"quantity":1,"status":"available"},{"petId":9223372036854775807,')
   t.equal(headers['content-type'], 'application/json; charset=utf-8')
 })
