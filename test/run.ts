@@ -5,7 +5,7 @@
  * Each file is a process of its own, so the PostgreSQL server that all use, found or started here, belongs to their parent. Prints a
  * line for each file, and before that of one that fails everything in it that has not passed. The exit code says how it went.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, mkdtemp, readdir, readFile, rm, stat, statfs } from 'node:fs/promises'
 import { availableParallelism, tmpdir } from 'node:os'
@@ -99,7 +99,14 @@ async function run(file: string, env: NodeJS.ProcessEnv): Promise<boolean> {
     timeout: 1000 * LIMIT_SECONDS,
     killSignal: 'SIGKILL',
   })
-  const end = (): void => endGroup(child)
+  /** Kills its process group, even if the process itself has ended. */
+  const end = (): void => {
+    try {
+      process.kill(-Number(child.pid), 'SIGKILL')
+    } catch {
+      // It has ended.
+    }
+  }
   interruption.signal.addEventListener('abort', end)
   const output = text(child.stdout)
   const errors = text(child.stderr)
@@ -111,23 +118,10 @@ async function run(file: string, env: NodeJS.ProcessEnv): Promise<boolean> {
   process.stderr.write(await errors)
   // The service and commands run in this process, too.
   const passed = code === 0 && !NODE_WARNING.test(await errors)
-  if (code !== 0) console.log(failuresIn(await output))
+  // Everything that has not passed.
+  if (code !== 0)
+    console.log((await output).replaceAll(/^ *(ok \d|# Subtest|1\.\.\d|TAP version|$).*\n/gm, ''))
   const seconds = Math.round((performance.now() - began) / 1000)
   console.log(`${passed ? 'ok' : 'not ok'} ${file} # ${seconds} s`)
   return passed
-}
-
-/** Everything in the output of a file that has not passed. */
-function failuresIn(tap: string): string {
-  return tap.replaceAll(/^ *(ok \d|# Subtest|1\.\.\d|TAP version|$).*\n/gm, '')
-}
-
-/** Kills the process group of a process, even if that process itself has ended. */
-function endGroup({ pid }: ChildProcess): void {
-  if (pid === undefined) return
-  try {
-    process.kill(-pid, 'SIGKILL')
-  } catch {
-    // It has ended.
-  }
 }

@@ -18,7 +18,7 @@ import { downloadLimits } from '../../src/inventory/list/delivery/active-downloa
 import { serviceTimings } from '../../src/service.ts'
 import { readMetrics, readPages } from './pages.ts'
 
-const pages = await readPages()
+const pages = readPages()
 
 /** Every line that could be pasted, and every piece of code in a sentence. */
 const commands = pages.flatMap(({ file, lines, words }) =>
@@ -88,11 +88,8 @@ t.test('the table of settings has each of .env.example once', async (t) => {
   const example = await readFile('.env.example', 'utf8')
   const page = await readFile('docs/operating.md', 'utf8')
   const settings = Array.from(example.matchAll(/^#? ?([A-Z][A-Z_]+)=/gm), ([, name]) => name)
-  const cells = page.match(/^\| `[A-Z].*?\|/gm) ?? []
-  const documented = cells.flatMap((cell) =>
-    Array.from(cell.matchAll(/`([A-Z][A-Z_]+)`/g), ([, name]) => name),
-  )
-  t.strictSame(documented.sort(), settings.sort())
+  const cells = page.match(/^\| `[A-Z].*?\|/gm)?.join('') ?? ''
+  t.strictSame(cells.match(/(?<=`)[A-Z][A-Z_]+(?=`)/g)?.sort(), settings.sort())
 })
 
 t.test('numbers in the pages are those of the code', async (t) => {
@@ -201,11 +198,7 @@ t.test('alerts and dashboard ask for what exists, and each alert leads to what t
     const { metrics, labels } = askedIn(expr)
     t.ok(metrics.length > 0 && metrics.every((name) => known.has(name)), expr)
     const existing = metrics.flatMap((name) => known.get(name) ?? [])
-    t.strictSame(
-      labels.filter((label) => !existing.includes(label)),
-      [],
-      expr,
-    )
+    for (const label of labels) t.ok(existing.includes(label), expr)
     if (alert === undefined) continue
     const anchor = alert.toLowerCase()
     t.match(annotations, { runbook_url: `https://docs.example/troubleshooting.md#${anchor}` })

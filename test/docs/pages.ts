@@ -1,4 +1,5 @@
-import { readdir, readFile } from 'node:fs/promises'
+import { readdirSync, readFileSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import GithubSlugger from 'github-slugger'
 import type { Nodes, Root } from 'mdast'
@@ -10,16 +11,9 @@ import { visit } from 'unist-util-visit'
 const FOLDERS = ['.', 'docs', 'bench', 'examples', 'ops']
 
 /** Reads the pages in Markdown. */
-export async function readPages() {
-  const pages = []
-  for (const folder of FOLDERS) {
-    const names = await readdir(folder).catch(() => [])
-    for (const name of names.filter((name) => name.endsWith('.md'))) {
-      const file = path.join(folder, name)
-      pages.push(readPage(file, await readFile(file, 'utf8')))
-    }
-  }
-  return pages
+export function readPages() {
+  const files = FOLDERS.flatMap((folder) => readdirSync(folder).map((name) => path.join(folder, name)))
+  return files.filter((file) => file.endsWith('.md')).map(readPage)
 }
 
 /** Reads the type and the labels of each metric in docs/metrics.md, but of those that this system has not. */
@@ -34,8 +28,8 @@ export async function readMetrics() {
   )
 }
 
-function readPage(file: string, text: string) {
-  const tree: Root = fromMarkdown(text)
+function readPage(file: string) {
+  const tree: Root = fromMarkdown(readFileSync(file))
   const slugger = new GithubSlugger()
   const page = {
     /** Its path from the repository's root. */

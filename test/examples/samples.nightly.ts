@@ -7,15 +7,11 @@ import { run, temporaryFolder } from '../support/program.ts'
 
 const page = await readFile('docs/api.md', 'utf8')
 
-/** How to run a file in each language of the page, and how to find out whether that is possible. */
-const languages = {
-  python: { file: 'sample.py', command: ['python3'], check: ['python3', '--version'] },
-  go: { file: 'sample.go', command: ['go', 'run'], check: ['go', 'version'] },
-} as const
-
-for (const [language, { file, command, check }] of Object.entries(languages)) {
-  const [program, ...args] = check
-  const skip = spawnSync(program, args).status !== 0 && `${program} is not installed`
+for (const [language, program, args, file] of [
+  ['python', 'python3', [], 'sample.py'],
+  ['go', 'go', ['run'], 'sample.go'],
+] as const) {
+  const skip = spawnSync(program, ['help']).error !== undefined && `${program} is not installed`
   t.test(`the sample of docs/api.md in ${language} runs as it is`, { skip }, async (t) => {
     const [sample = '', ...others] = page.split(`\`\`\`${language}\n`).slice(1)
     t.strictSame(others, [])
@@ -23,7 +19,6 @@ for (const [language, { file, command, check }] of Object.entries(languages)) {
     const start = async (address: string) => {
       const code = sample.replace(/```[\s\S]*/, '').replace('https://api.example.com/v1/inventory/1', address)
       const folder = await temporaryFolder(t, { [file]: code })
-      const [program, ...args] = command
       const env = { ...process.env, INVENTORY_KEY: apiKey }
       return run(t, program, [...args, path.join(folder, file)], { env }).ended
     }

@@ -73,11 +73,7 @@ t.test('metrics count batches, unchanged lists and connections', async (t) => {
   t.equal(total(metrics, 'inventory_updates_waiting'), 0)
   t.equal(total(metrics, 'inventory_lists_total'), rounds * 21, 'each list has a cost')
   t.equal(findSamples(metrics, 'db_client_connection_count').length, 6, 'used and idle ones of each pool')
-  for (const [pool, size] of [
-    ['requests', 9],
-    ['lists', 1],
-    ['probe', 1],
-  ] as const) {
+  for (const [pool, size] of Object.entries({ requests: 9, lists: 1, probe: 1 })) {
     const labels = { db_client_connection_pool_name: pool }
     t.equal(total(metrics, 'db_client_connection_max', labels), size, pool)
     t.ok(total(metrics, 'db_client_connection_count', labels) >= 1, pool)

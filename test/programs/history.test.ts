@@ -4,15 +4,7 @@ import { valueColumns } from '../../src/inventory/entry/columns.ts'
 import { startRecording } from '../../src/inventory/history/recording.ts'
 import { startApp } from '../support/app.ts'
 import { inventory, startCommand, succeed } from '../support/command.ts'
-import {
-  addKey,
-  addMany,
-  readStock,
-  type TestDatabase,
-  testDatabase,
-  testRole,
-  waitForLocks,
-} from '../support/database.ts'
+import { addKey, addMany, readStock, testDatabase, testRole, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { errorsIn, readChanges } from '../support/history.ts'
 import { createSender } from '../support/http.ts'
@@ -25,7 +17,7 @@ import { trigger } from '../support/triggers.ts'
 const turnOn = (url: string): Promise<void> => inTransaction({ url }, startRecording)
 
 /** Makes a database whose history is on, with these entries. */
-async function openRecorded(t: Test, ...entries: string[]): Promise<TestDatabase> {
+async function openRecorded(t: Test, ...entries: string[]) {
   const database = await testDatabase(t, { entries })
   await turnOn(database.url)
   return database

@@ -1,5 +1,6 @@
 import { type Agent, type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http'
 import { Agent as SecureAgent } from 'node:https'
+import { buffer } from 'node:stream/consumers'
 import type { Test } from 'tap'
 
 export interface Answer {
@@ -24,14 +25,8 @@ export function createSender(port: number, common: OutgoingHttpHeaders = {}, age
       const protocol = agent instanceof SecureAgent ? 'https:' : 'http:'
       const target = { protocol, host: '127.0.0.1', port, method, path, agent: agent ?? false }
       const outgoing = request({ ...target, headers: { ...common, ...headers } }, (incoming) => {
-        const chunks: Buffer[] = []
-        incoming.on('data', (chunk: Buffer) => chunks.push(chunk))
-        incoming.on('error', reject)
-        incoming.on('end', () => {
-          const { statusCode: status = 0, headers } = incoming
-          const body = Buffer.concat(chunks)
-          resolve({ status, headers, body, text: body.toString() })
-        })
+        const { statusCode: status = 0, headers } = incoming
+        buffer(incoming).then((body) => resolve({ status, headers, body, text: body.toString() }), reject)
       })
       outgoing.on('error', reject)
       outgoing.end(body)

@@ -121,10 +121,7 @@ export function persistentCaller(t: Test, port: number, connections = 1): Send {
   return createSender(port, { authorization: `Bearer ${apiKey}` }, agent)
 }
 
-/** The server as it ships, in a process of its own. */
-export type RunningServer = Awaited<ReturnType<typeof startServer>>
-
-/** Starts the server on a free port, with a key and the given environment. */
+/** Starts the server as it ships on a free port, with a key and the given environment. */
 export async function startServer(t: Test, env: Record<string, string>) {
   const program = await startProgram(t, 'server', { env: { API_KEYS: apiKey, PORT: '0', ...env } })
   const port = await readPort(program)
