@@ -1,5 +1,5 @@
 import t from 'tap'
-import { startApp, startService } from '../../support/app.ts'
+import { endlessLimits, startApp, startService } from '../../support/app.ts'
 import { readStock, testDatabase, waitForLocks } from '../../support/database.ts'
 import { createSender, json } from '../../support/http.ts'
 import { close, listRequest, updateRequest } from '../../support/messages.ts'
@@ -10,8 +10,10 @@ import { sendRaw, statusesIn } from '../../support/raw.ts'
 const INCREMENTS = 400
 const PETS = 20
 
-/** For tests that need no other one. */
-const { database, port, send, update } = await startService(t, 2)
+/** For tests that need no other one. Nothing but these ends a wait for a lock. */
+const database = await testDatabase(t, { entries: 2 })
+await database.query(`ALTER DATABASE ${database.name} SET default_transaction_isolation = 'repeatable read'`)
+const { port, send, update } = await startApp(t, database.url, { timings: endlessLimits })
 
 const notMet = {
   code: 'precondition_failed',
@@ -61,22 +63,12 @@ t.test('an update is made only if the entry is as If-Match and If-None-Match req
     const answer = await update(petId, 8, headers)
     const stored = await database.query('SELECT quantity FROM inventory WHERE pet_id = $1', [petId])
     const quantity = isMade ? 8 : 7
+    const body = isMade ? { petId, quantity, status: 'available' } : notMet
+    // Compressed, its tag would be weak.
+    const caching = isMade ? 'no-transform' : 'no-store, no-transform'
     t.strictSame(
-      {
-        status: answer.status,
-        etag: answer.headers.etag,
-        cacheControl: answer.headers['cache-control'],
-        body: JSON.parse(answer.text),
-        stored,
-      },
-      {
-        status: isMade ? 200 : 412,
-        etag: `"${quantity}-available"`,
-        // Compressed, its tag would be weak.
-        cacheControl: isMade ? 'no-transform' : 'no-store, no-transform',
-        body: isMade ? { petId, quantity, status: 'available' } : notMet,
-        stored: [{ quantity: String(quantity) }],
-      },
+      [answer.status, answer.headers.etag, answer.headers['cache-control'], JSON.parse(answer.text), stored],
+      [isMade ? 200 : 412, `"${quantity}-available"`, caching, body, [{ quantity: String(quantity) }]],
       JSON.stringify(headers),
     )
   }
@@ -126,12 +118,14 @@ t.test('updates with a condition and without one share statements, whatever arra
     t.equal(status, index % 4 === 3 ? 412 : 200, String(index))
 })
 
-t.test('a condition waits for a locked row, and is decided by what is there then', async (t) => {
-  const headers = { 'If-Match': '"0-sold"' }
-  for (const [change, end, status] of [
-    ['UPDATE inventory SET quantity = 3', 'ROLLBACK', 200],
-    ['UPDATE inventory SET quantity = 3', 'COMMIT', 412],
-    ['DELETE FROM inventory', 'COMMIT', 404],
+t.test('an update is decided by what a locked row has then, whatever the isolation level', async (t) => {
+  const condition = { 'If-Match': '"0-sold"' }
+  for (const [headers, change, end, status] of [
+    [{}, 'UPDATE inventory SET quantity = 3', 'COMMIT', 200],
+    [condition, 'UPDATE inventory SET quantity = 0', 'COMMIT', 200],
+    [condition, 'UPDATE inventory SET quantity = 3', 'ROLLBACK', 200],
+    [condition, 'UPDATE inventory SET quantity = 3', 'COMMIT', 412],
+    [condition, 'DELETE FROM inventory', 'COMMIT', 404],
   ] as const) {
     await database.query('UPDATE inventory SET quantity = 0')
     const release = await database.hold(`${change} WHERE pet_id = 1`, end)

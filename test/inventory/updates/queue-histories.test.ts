@@ -82,14 +82,11 @@ class RandomRepository implements UpdateRepository {
     for (const [index, { petId, quantity, condition, caller }] of updates.entries()) {
       const entry = this.entries.get(petId)
       if (entry === undefined || (index === 0 && outcome === 'lock a row')) continue
-      const isUpdated = isMet(condition, entry) && (index > 0 || outcome !== 'skip a row')
-      if (isUpdated) {
-        const name = `pet ${petId} and key ${caller?.key?.name}`
-        if (quantity < (this.#stored.get(name) ?? 0)) this.errors.push(`${quantity} of ${name} came late`)
-        this.#stored.set(name, quantity)
-        this.entries.set(petId, { ...entry, quantity })
-      }
-      if (isUpdated) entries.set(petId, { ...entry, quantity })
+      if (!isMet(condition, entry) || (index === 0 && outcome === 'skip a row')) continue
+      const name = `pet ${petId} and key ${caller?.key?.name}`
+      if (quantity < (this.#stored.get(name) ?? 0)) this.errors.push(`${quantity} of ${name} came late`)
+      this.#stored.set(name, quantity)
+      for (const table of [this.entries, entries]) table.set(petId, { ...entry, quantity })
     }
     // Without a response, it is not known which pets have an entry.
     const others = this.#random() % 8 === 0 ? undefined : new Map(this.entries)

@@ -141,18 +141,3 @@ t.test('updates that have waited for the same lock share statements once it is f
   const count = (await statements()) - before
   t.ok(count < 150, `${count} statements`)
 })
-
-t.test('an update waits for another of its row, whatever the default isolation level is', async (t) => {
-  const database = await testDatabase(t, { entries: 2 })
-  const isolation = "default_transaction_isolation = 'repeatable read'"
-  await database.query(`ALTER DATABASE ${database.name} SET ${isolation}`)
-  const { update } = await startApp(t, database.url, { timings: endlessLimits })
-  for (const headers of [{}, { 'if-match': '"5-sold"' }]) {
-    await database.query('UPDATE inventory SET quantity = 5')
-    const commit = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')
-    const updated = update(1, 6, headers)
-    await waitForLocks(database)
-    await commit()
-    t.match(await updated, { status: 200, text: '{"petId":1,"quantity":6,"status":"sold"}' })
-  }
-})
