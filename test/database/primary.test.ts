@@ -42,11 +42,8 @@ t.test('a server that becomes read-only is not served from, until it takes write
   await eventually('a list to fail in a process without updates', isRefused)
   await eventually('an update to fail', async () => (await update(1, 3)).status === 503)
   t.equal((await send('GET', '/v1/inventory')).status, 503, 'the server of the updates may be another one')
-  const ready = await eventually('the service to be not ready', async () => {
-    const answer = await send('GET', '/readyz')
-    return answer.status === 503 ? answer : undefined
-  })
-  t.match(JSON.parse(ready.text), { code: 'service_unavailable', message: /read-only/ })
+  const readiness = async (): Promise<string> => (await send('GET', '/readyz')).text
+  await eventually('the service to be not ready', async () => /read-only/.test(await readiness()))
   const { send: sendLater } = await startApp(t, one.url)
   t.equal((await sendLater('GET', '/v1/inventory')).status, 503, 'one that starts meanwhile')
 

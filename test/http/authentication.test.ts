@@ -12,7 +12,6 @@ t.test('every path and method under /v1 requires a valid key, before the body is
     ['GET', '/v1/inventory'],
     ['HEAD', '/v1/inventory'],
     ['PATCH', '/v1/inventory/1', json({ quantity: 1 })],
-    ['PATCH', '/v1/inventory/1', json('{')],
     ['PATCH', '/v1/inventory/1', json('x'.repeat(100_000))],
     ['PATCH', '/v1/inventory/x', { headers: { 'content-type': 'text/xml' }, body: '<a/>' }],
     ['PATCH', `/v1/inventory/${'1'.repeat(500)}`],
@@ -65,7 +64,6 @@ t.test('a read-only key lists, and changes nothing', async (t) => {
   for (const method of ['GET', 'HEAD']) t.equal((await send(method, '/v1/inventory')).status, 200, method)
   for (const [path, message] of [
     ['/v1/inventory/1', json({ quantity: 1 })],
-    ['/v1/inventory/1', json({ quantity: -1 })],
     ['/v1/inventory/1', { body: 'x', headers: { 'content-type': 'text/plain' } }],
     ['/v1/inventory/1', json({ quantity: 1, padding: 'x'.repeat(100_000) })],
     ['/v1/inventory/x', json({ quantity: 1 })],

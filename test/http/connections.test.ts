@@ -212,12 +212,10 @@ t.test('a stop ends the connections that cannot be completed', async (t) => {
   await release()
 })
 
+const half = updateRequest(1).slice(0, -7)
+const connect = `CONNECT a:1 HTTP/1.1\r\n${host}\r\n`
+const garbage = 'x\r\n\r\n'
 /** What a client has sent when it resets its connection: first what is not answered yet. */
-const [half, connect, garbage] = [
-  updateRequest(1).slice(0, -7),
-  `CONNECT a:1 HTTP/1.1\r\n${host}\r\n`,
-  'x\r\n\r\n',
-]
 const unanswered = ['', list.slice(0, -9), updateRequest(1).slice(0, -14), half]
 const answered = [connect, `${connect}${'x'.repeat(100_000)}`, upgrade, list, list.replace(authorization, '')]
   .concat(garbage, `GET / HTTP/1.1\r\n${host}X: ${'x'.repeat(20_000)}\r\n\r\n`)

@@ -29,9 +29,7 @@ t.test('forgets a commit that a crash has undone, although a list was made from 
   const { send } = await startApp(t, database.url)
   const quantities = async (): Promise<unknown[]> => {
     const { text } = await send('GET', '/v1/inventory')
-    return JSON.parse(text)
-      .slice(0, 3)
-      .map(({ quantity }: { quantity: number }) => quantity)
+    return Array.from(text.matchAll(/"quantity":(\d+)/g), ([, quantity]) => Number(quantity)).slice(0, 3)
   }
   t.strictSame(await quantities(), [0, 0, 0])
   await database.query('UPDATE inventory SET quantity = 1 WHERE pet_id = 1')

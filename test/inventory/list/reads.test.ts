@@ -138,14 +138,8 @@ t.test('a list whose connection is lost in its middle is read again, from the be
   const { status, text } = await send('GET', '/v1/inventory')
   t.equal(status, 200)
   const ids = JSON.parse(text).map(({ petId }: { petId: number }) => petId)
-  t.strictSame(
-    ids,
-    Array.from({ length: 20_000 }, (_, index) => index + 1),
-  )
-  t.equal(
-    log.filter(({ msg }) => msg === 'a list is read again, because its database connection was lost').length,
-    1,
-  )
+  t.strictSame(ids, [...Array(20_001).keys()].slice(1))
+  t.equal(log.filter(({ msg }) => String(msg).startsWith('a list is read again')).length, 1)
 
   await database.query('UPDATE inventory SET quantity = 1')
   losses = 2

@@ -61,11 +61,7 @@ t.test('the message for an invalid quantity or petId says what is valid', async 
     ['1', '{}', /The body must have required property 'quantity'\./],
     ['1', '[]', /The body must be object\./],
     ['1', '{', /body must be a JSON object in UTF-8/],
-    [
-      '01',
-      '{"quantity":5}',
-      /petId in the path must be a plain decimal integer from -9223372036854775808 to 9/,
-    ],
+    ['01', '{"quantity":5}', /petId in the path must be a plain decimal integer from -9223372036854775808 /],
     ['1'.repeat(101), '{"quantity":5}', /petId in the path is too long\. The maximum is 100 characters\./],
   ] as const)
     t.match((await send('PATCH', `/v1/inventory/${petId}`, { ...json(''), body })).text, message)
