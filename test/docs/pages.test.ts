@@ -177,7 +177,7 @@ function askedIn(query: string): { metrics: string[]; labels: string[] } {
 t.test('alerts and dashboard ask for what exists, and each alert leads to what to do', async (t) => {
   const targets = ['job', 'instance']
   const known = new Map([['up', ['half', ...targets]]])
-  for (const [name, { type, labels }] of await readMetrics()) {
+  for (const [name, { type, labels }] of readMetrics()) {
     const suffixes = type === 'histogram' ? ['_bucket', '_sum', '_count'] : ['']
     for (const suffix of suffixes) known.set(`${name}${suffix}`, ['le', ...labels, ...targets])
   }

@@ -1,5 +1,4 @@
 import { readdirSync, readFileSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import GithubSlugger from 'github-slugger'
 import type { Nodes, Root } from 'mdast'
@@ -17,12 +16,11 @@ export function readPages() {
 }
 
 /** Reads the type and the labels of each metric in docs/metrics.md, but of those that this system has not. */
-export async function readMetrics() {
-  const page = await readFile('docs/metrics.md', 'utf8')
+export function readMetrics() {
+  const page = readFileSync('docs/metrics.md', 'utf8')
   const rows = page.matchAll(/^\| `(\w+)` \| (\w+) \| ([^|]*?) ?\| ([^|]+) \|$/gm)
   const here = [...rows].filter((row) => process.platform === 'linux' || !row[4]?.endsWith('; on Linux'))
-  const labelsIn = (cell: string): string[] =>
-    Array.from(cell.matchAll(/`(\w+)`/g), ([, label = '']) => label)
+  const labelsIn = (cell: string) => Array.from(cell.matchAll(/`(\w+)`/g), ([, label = '']) => label)
   return new Map(
     here.map(([, name = '', type = '', labels = '']) => [name, { type, labels: labelsIn(labels).sort() }]),
   )
@@ -46,8 +44,7 @@ function readPage(file: string) {
   visit(tree, (node: Nodes) => {
     if (node.type === 'link' || node.type === 'image' || node.type === 'definition') page.links.push(node.url)
     if (node.type === 'heading') page.anchors.push(slugger.slug(toText(node)))
-    if (node.type === 'html')
-      page.anchors.push(...Array.from(node.value.matchAll(/id="(.*?)"/g), ([, id = '']) => id))
+    if (node.type === 'html') page.anchors.push(...(node.value.match(/(?<=id=").*?(?=")/g) ?? []))
     if (node.type === 'code') page.lines.push(...node.value.replaceAll('\\\n', ' ').split('\n'))
     if (node.type === 'inlineCode') page.words.push(node.value)
   })

@@ -23,7 +23,7 @@ function startLogging(t: Test, program: string) {
 }
 
 /** Reads the log of a program to its end. */
-const linesOf = async ({ stdout }: ChildProcess): Promise<string[]> =>
+const readLog = async ({ stdout }: ChildProcess): Promise<string[]> =>
   (await text(stdout ?? Readable.from([]))).trimEnd().split('\n')
 
 t.test('a process that ends on its own has written the lines of its last event-loop iteration', async (t) => {
@@ -32,7 +32,7 @@ t.test('a process that ends on its own has written the lines of its last event-l
   for (const [end, expected] of Object.entries(ends)) {
     const child = startLogging(t, many + end)
     const ended = once(child, 'exit')
-    const lines = await linesOf(child)
+    const lines = await readLog(child)
     t.strictSame(await ended, [expected, null], end)
     const numbers = lines.map((line) => JSON.parse(line).n)
     t.strictSame(numbers, [...Array(101).keys()].slice(1), end)
@@ -46,7 +46,7 @@ t.test('lines on a terminal are readable', async (t) => {
     terminal.info({ n: 1 }, 'a line')
     process.disconnect()`
   const child = startLogging(t, program)
-  const text = stripVTControlCharacters((await linesOf(child)).join('\n'))
+  const text = stripVTControlCharacters((await readLog(child)).join('\n'))
   t.match(text, /^\[\d\d:\d\d:\d\d\.\d{3}\] INFO: a line\n {4}n: 1$/)
 })
 
@@ -65,7 +65,7 @@ t.test('a log that nobody reads takes bounded memory, and dropped lines are coun
   const [{ used, dropped }] = await once(child, 'message')
   t.ok(used < 100e6, `${Math.round(used / 1e6)} MB are in use; all lines have 45 MB, in two forms`)
   t.ok(dropped > total / 4, `${dropped} lines were dropped`)
-  t.equal((await linesOf(child)).length + dropped, total, 'every line was either written or counted')
+  t.equal((await readLog(child)).length + dropped, total, 'every line was either written or counted')
 })
 
 t.test('a stop waits for the lines that are being read', async (t) => {
@@ -78,7 +78,7 @@ t.test('a stop waits for the lines that are being read', async (t) => {
   await once(child, 'message')
   child.kill('SIGTERM')
   await once(child, 'message')
-  const lines = await linesOf(child)
+  const lines = await readLog(child)
   t.match(JSON.parse(lines.at(-1) ?? ''), { msg: 'stopped' })
   t.equal(lines.length, 5002)
 })

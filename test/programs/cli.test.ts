@@ -145,6 +145,7 @@ t.test('a command whose output fails exits with 1 or 141, and has created no key
   const { url, query } = await testDatabase(t, { entries: ['1,9,sold'] })
   await succeed(t, url, 'keys create --name old')
   const before = await query('SELECT * FROM api_keys')
+  const options = { env: { DATABASE_URL: url } }
   const full = /^inventory: Standard output cannot be written: ENOSPC.* not created\.\n$/m
   for (const [line, code, stderr] of [
     ['inventory keys rotate old >/dev/full', 1, full],
@@ -153,11 +154,7 @@ t.test('a command whose output fails exits with 1 or 141, and has created no key
     ["printf 'petId,quantity\\n2,2\\n' | inventory import - --rows 1 | true", 141, /^$/],
     ['inventory export | true', 141, /^$/],
   ] as const)
-    t.match(
-      await runBash(t, `set -o pipefail; ${line}`, { env: { DATABASE_URL: url } }),
-      { code, stderr },
-      line,
-    )
+    t.match(await runBash(t, `set -o pipefail; ${line}`, options), { code, stderr }, line)
   t.strictSame(await query('SELECT * FROM api_keys'), before)
   t.equal((await query('SELECT FROM inventory')).length, 2, 'what was changed before remains')
 })

@@ -128,14 +128,9 @@ async function interrupt(t: Test, cwd: string, folder: RegExp, file: string): Pr
   server.process.kill('SIGINT')
   t.match(await server.ended, { code: 0, stderr: '' }, file)
   t.equal(await serverProcess(cwd), undefined)
-  t.strictSame(await unfinished(cwd), [])
+  const left = await Promise.all([cwd, data].map((folder) => readdir(folder, { recursive: true })))
+  t.notMatch(left.flat().join('\n'), 'unfinished')
   t.strictSame(programsBelow(data), [])
-}
-
-/** The files of a start that has not ended. */
-async function unfinished(cwd: string): Promise<string[]> {
-  const files = [cwd, serverFolder(cwd)].map((folder) => readdir(folder, { recursive: true }))
-  return (await Promise.all(files)).flat().filter((name) => name.includes('unfinished'))
 }
 
 /** The programs of PostgreSQL whose data is below a folder. */

@@ -23,8 +23,7 @@ async function openRecorded(t: Test, ...entries: string[]) {
   return database
 }
 
-const history = (t: Test, url: string, command: string): Promise<string> =>
-  succeed(t, url, `history ${command}`)
+const history = (t: Test, url: string, command: string) => succeed(t, url, `history ${command}`)
 
 /** Imports lines of CSV with a petId, a quantity and a status. */
 async function importLines(t: Test, url: string, mode: string, ...lines: string[]): Promise<void> {
@@ -209,8 +208,7 @@ t.test('once on has ended, every update of a server names its key, and lists sta
   const load = startLoad(t, { ports: [port], key, clients: 1, pets: [1] })
   await load.next('update', 'success')
   await history(t, database.url, 'on')
-  const unnamed = async (): Promise<number> =>
-    (await readChanges(t, database.url)).filter(({ key }) => key === null).length
+  const unnamed = async () => (await readChanges(t, database.url)).filter(({ key }) => key === null).length
   const before = await unnamed()
   for (let updates = 0; updates < 2; updates++) await load.next('update', 'success')
   await load.stop()

@@ -9,8 +9,8 @@ import { run as runProgram, temporaryFolder } from '../support/program.ts'
 const run = (t: Test, url: string, command: string) => inventory(t, url, `migrate ${command}`)
 
 /** Everything that migrations make, as text: columns, constraints and indexes. */
-async function readSchema(database: TestDatabase): Promise<unknown> {
-  return database.query(
+const readSchema = ({ query }: TestDatabase) =>
+  query(
     `SELECT table_name, column_name, data_type, is_nullable, NULL AS rule FROM information_schema.columns
      WHERE table_schema = 'public' AND table_name <> 'pgmigrations'
      UNION ALL
@@ -18,7 +18,6 @@ async function readSchema(database: TestDatabase): Promise<unknown> {
      WHERE connamespace = 'public'::regnamespace AND conrelid <> coalesce(to_regclass('pgmigrations')::oid, 0)
      ORDER BY 1, 2, 3`,
   )
-}
 
 t.test('up, down and up again leave the same schema as up', async (t) => {
   const database = await testDatabase(t, { empty: true })
@@ -64,8 +63,7 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
     const records: { name: string; state: string }[] = JSON.parse(stdout)
     return [code, Object.fromEntries(records.map(({ name, state }) => [name, state]))]
   }
-  const all = (state: string): Record<string, string> =>
-    Object.fromEntries(knownMigrations.map((name) => [name, state]))
+  const all = (state: string) => Object.fromEntries(knownMigrations.map((name) => [name, state]))
   t.strictSame(await states(), [3, all('pending')])
   t.equal((await run(t, database.url, 'up')).code, 0)
   t.strictSame(await states(), [0, all('applied')])
@@ -77,17 +75,13 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
   const newer = '29990101000000001_add-price'
   await database.query(`INSERT INTO pgmigrations (name, run_on) VALUES ('${newer}', now())`)
   t.strictSame(await states(), [0, { ...all('applied'), [newer]: 'unknown' }], 'no error')
-  t.match(await run(t, database.url, 'down --yes'), {
-    code: 1,
-    stderr: `inventory: Definitions of migrations ${newer} have been deleted; nothing was changed.\n`,
-  })
+  const gone = `inventory: Definitions of migrations ${newer} have been deleted; nothing was changed.\n`
+  t.match(await run(t, database.url, 'down --yes'), { code: 1, stderr: gone })
   const [first = '', second = ''] = knownMigrations
   await database.query('DELETE FROM pgmigrations WHERE name = $1', [first])
   t.match(await states(), [3, { [first]: 'pending', [second]: 'applied' }])
-  t.match(await run(t, database.url, 'up'), {
-    code: 1,
-    stderr: `inventory: Not run migration ${first} is preceding already run migration ${second}; nothing was changed.\n`,
-  })
+  const order = `inventory: Not run migration ${first} is preceding already run migration ${second}; nothing was changed.\n`
+  t.match(await run(t, database.url, 'up'), { code: 1, stderr: order })
 })
 
 t.test('migrations of the operator that are renamed are older than those of the next version', async (t) => {
@@ -133,17 +127,14 @@ t.test('an upgrade of a version before 3.0.0 leads over 4.0.0', async (t) => {
   t.match(await run(t, database.url, 'up'), { code: 0 }, 'a schema that was only rolled back is migrated')
   const sequence = "pg_get_serial_sequence('pgmigrations', 'id')"
   const newer = knownMigrations.filter((name) => name > '20261126').length
+  const stderr =
+    /^inventory: A version before 3\.0\.0 made .* upgrade to 4\.0\.0 first, .*; nothing was changed\.\n$/
   for (const [count, old] of [
     [newer, "UPDATE pgmigrations SET checksum = 'that of 2.0.0'"],
     [newer + 2, `SELECT setval(${sequence}, 2)`],
   ] as const) {
     await run(t, database.url, `down ${count} --yes`)
     await database.query(old)
-    t.match(await run(t, database.url, 'up'), {
-      code: 1,
-      stdout: '',
-      stderr:
-        /^inventory: A version before 3\.0\.0 made .* upgrade to 4\.0\.0 first, .*; nothing was changed\.\n$/,
-    })
+    t.match(await run(t, database.url, 'up'), { code: 1, stdout: '', stderr })
   }
 })

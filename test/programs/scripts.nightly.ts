@@ -4,6 +4,7 @@ import path from 'node:path'
 import t from 'tap'
 import { run, temporaryFolder } from '../support/program.ts'
 
+const COMMAND = "#!/usr/bin/env node\nconsole.log('command', process.argv.slice(2).join(' '))\n"
 const SERVER = `process.on('SIGTERM', () => process.exit(7))
   setInterval(() => {}, 60_000)
   console.log('process', process.pid)`
@@ -15,10 +16,7 @@ t.test('npm scripts compile what they run, without scripts that run before them'
   for (const name of ['package.json', 'tsconfig.json', 'tsconfig.build.json'])
     await cp(name, path.join(cwd, name))
   await writeFile(path.join(cwd, 'src', 'server.ts'), SERVER)
-  await writeFile(
-    path.join(cwd, 'src', 'cli.ts'),
-    "#!/usr/bin/env node\nconsole.log('command', process.argv.slice(2).join(' '))\n",
-  )
+  await writeFile(path.join(cwd, 'src', 'cli.ts'), COMMAND)
   await symlink(path.resolve('node_modules'), path.join(cwd, 'node_modules'))
   const npm = (...args: string[]) => run(t, 'npm', ['run', '--ignore-scripts', ...args], { cwd })
 

@@ -118,7 +118,7 @@ t.test('the server reads .env, which the environment overrides, and listens on l
       const { text } = await metrics.send('GET', '/metrics')
       return /^nodejs_gc_duration_seconds_count/m.test(text) && /^inventory_entries\{/m.test(text) && text
     })
-    const documented = await readMetrics()
+    const documented = readMetrics()
     const found: typeof documented = new Map()
     for (const [, name = '', type = '', lines = ''] of text.matchAll(
       /^# HELP (\w+) \w.*\n# TYPE \1 (\w+)\n([^#]*)/gm,

@@ -34,8 +34,7 @@ export async function testDatabase(
     url,
     hold: (statement: string, end?: 'COMMIT' | 'ROLLBACK') => hold(t, url, statement, end),
     /** Runs a statement as the owner; every value arrives as text, so that nothing is rounded on the way. */
-    query: async (text: string, values?: unknown[]): Promise<Row[]> =>
-      (await pool.query<Row>(text, values)).rows,
+    query: async (text: string, values?: unknown[]) => (await pool.query<Row>(text, values)).rows,
   }
   await (typeof entries === 'number' ? addMany(database, entries) : addEntries(database, entries))
   return database

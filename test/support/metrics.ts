@@ -18,14 +18,9 @@ export function parseSamples(text: string): Sample[] {
 }
 
 /** The samples with a name and, among others, these labels. */
-export function findSamples(
-  samples: readonly Sample[],
-  name: string,
-  labels: Sample['labels'] = {},
-): Sample[] {
-  const has = (sample: Sample): boolean =>
-    Object.entries(labels).every(([label, of]) => sample.labels[label] === of)
-  return samples.filter((sample) => sample.name === name && has(sample))
+export function findSamples(samples: readonly Sample[], name: string, labels: Sample['labels'] = {}) {
+  const asked = Object.entries(labels)
+  return samples.filter((it) => it.name === name && asked.every(([label, of]) => it.labels[label] === of))
 }
 
 /** The sum of their values. */
