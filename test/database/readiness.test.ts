@@ -70,8 +70,7 @@ t.test('readiness is one round trip, and another one on a new connection', async
   let isWaiting = false
   const relay = await startRelay(t, url, {
     towardsDatabase(bytes) {
-      if (isWaiting) messages.push(`${messages.pop() ?? ''}${bytes}`)
-      else messages.push(String(bytes))
+      messages.push(`${isWaiting ? messages.pop() : ''}${bytes}`)
       isWaiting = true
       return bytes
     },

@@ -121,11 +121,9 @@ t.test('any bytes, header lines and pieces of requests get responses of the inte
     fc.constantFrom('e\r\n{"quantity":5}\r\n', '0\r\n\r\n', 'ffffffffffffffff\r\n', '-1\r\n'),
     fc.constantFrom('Connection: upgrade\r\nUpgrade: h2c\r\n', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
   )
-  const start = fc
-    .constantFrom('', 'GET /v1/inventory', 'PATCH /v1/inventory/1')
-    .map((line) =>
-      line === '' ? '' : `${line} HTTP/1.1\r\n${lines.host}${lines.authorization}${lines.close}`,
-    )
+  const begin = (line: string): string =>
+    `${line} HTTP/1.1\r\n${lines.host}${lines.authorization}${lines.close}`
+  const start = fc.constantFrom('', begin('GET /v1/inventory'), begin('PATCH /v1/inventory/1'))
   const messages = fc.tuple(start, fc.array(piece, { minLength: 1, maxLength: 12 }))
   await holds(messages, 200, async ([start, pieces]) => {
     const { socket, received } = await openRaw(port)

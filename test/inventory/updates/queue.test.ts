@@ -94,15 +94,12 @@ t.test('a trigger that does not wait for a lock runs once, or a bounded number o
   t.equal((await update(1, 6)).status, 200)
 })
 
-const waitsForLocks: Readonly<Record<string, readonly [definition: string, lock: string]>> = {
-  'rows are locked': ['', 'SELECT FROM inventory WHERE pet_id <= 200 FOR UPDATE'],
-  'trigger waits for a lock': [
-    `CREATE TABLE totals AS SELECT 1; ${trigger('IF NEW.pet_id <= 200 THEN PERFORM FROM totals FOR UPDATE; END IF')}`,
-    'SELECT FROM totals FOR UPDATE',
-  ],
-}
+const waiting = trigger('IF NEW.pet_id <= 200 THEN PERFORM FROM totals FOR UPDATE; END IF')
 
-for (const [what, [definition, lock]] of Object.entries(waitsForLocks)) {
+for (const [what, definition, lock] of [
+  ['rows are locked', '', 'SELECT FROM inventory WHERE pet_id <= 200 FOR UPDATE'],
+  ['trigger waits', `CREATE TABLE totals AS SELECT 1; ${waiting}`, 'SELECT FROM totals FOR UPDATE'],
+] as const) {
   t.test(`updates whose ${what} do not delay others, also if more and more come`, async (t) => {
     await service.database.query(definition)
     const release = await service.database.hold(lock)
