@@ -30,8 +30,8 @@ export interface ConnectionsOptions {
 interface Connection {
   /** Those whose response has not ended, oldest first. Only the first is served. */
   readonly pending: ServerResponse[]
-  /** The response to the newest request, also if it has ended. */
-  latest?: ServerResponse
+  /** The newest request, also if its response has ended. That would keep the list that it has sent in memory. */
+  latest?: IncomingMessage
 }
 
 /**
@@ -61,7 +61,7 @@ export const connections = fp<ConnectionsOptions>(
       if (!methods.has(method) || httpVersionMajor !== 1) return void refuse('HPE_INVALID_METHOD', socket)
       const connection = connections.get(socket)
       if (connection === undefined) return
-      connection.latest = response
+      connection.latest = request
       const count = connection.pending.push(response)
       if (count === 1) serveNext(connection)
       if (count > MAX_PIPELINED) socket.destroy()
@@ -77,7 +77,7 @@ export const connections = fp<ConnectionsOptions>(
       const { pending, latest } = connections.get(socket) ?? { pending: [] }
       await Promise.allSettled(pending.filter(isWhole).map((response) => once(response, 'close')))
       // A request whose body has the error, but which was answered before, gets no second response.
-      const isAnswered = latest?.req.complete === false && latest.headersSent
+      const isAnswered = latest?.complete === false && pending.every(({ headersSent }) => headersSent)
       // A connection without any data gets no response.
       if (!isAnswered && code !== 'ECONNRESET' && socket.writable && socket.bytesRead > 0) {
         const error = toRefusal(code)
