@@ -18,7 +18,10 @@ t.test('npm scripts compile what they run, without scripts that run before them'
   await writeFile(path.join(cwd, 'src', 'server.ts'), SERVER)
   await writeFile(path.join(cwd, 'src', 'cli.ts'), COMMAND)
   await symlink(path.resolve('node_modules'), path.join(cwd, 'node_modules'))
-  const npm = (...args: string[]) => run(t, 'npm', ['run', '--ignore-scripts', ...args], { cwd })
+  // The scripts that run this test put the programs of this checkout on the PATH.
+  const PATH = process.env['PATH']?.replaceAll(/[^:]*node_modules\/\.bin:/g, '')
+  const env = { ...process.env, PATH }
+  const npm = (...args: string[]) => run(t, 'npm', ['run', '--ignore-scripts', ...args], { cwd, env })
 
   t.match(await npm('migrate', '--', 'up').ended, { code: 0, stdout: /^command migrate up$/m, stderr: '' })
 
