@@ -30,7 +30,7 @@ export interface ConnectionsOptions {
 interface Connection {
   /** Those whose response has not ended, oldest first. Only the first is served. */
   readonly pending: ServerResponse[]
-  /** The newest request, also if its response has ended. That would keep the list that it has sent in memory. */
+  /** The newest request, and not its response, which would keep the list that it has sent in memory. */
   latest?: IncomingMessage
 }
 

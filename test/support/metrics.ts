@@ -19,8 +19,9 @@ export function parseSamples(text: string): Sample[] {
 
 /** The samples with a name and, among others, these labels. */
 export function findSamples(samples: readonly Sample[], name: string, labels: Sample['labels'] = {}) {
-  const asked = Object.entries(labels)
-  return samples.filter((it) => it.name === name && asked.every(([label, of]) => it.labels[label] === of))
+  const wanted = Object.entries(labels)
+  const has = (sample: Sample) => wanted.every(([label, value]) => sample.labels[label] === value)
+  return samples.filter((sample) => sample.name === name && has(sample))
 }
 
 /** The sum of their values. */
